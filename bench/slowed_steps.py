@@ -2,8 +2,8 @@
 
 `slowed` trains a small model in each mode with real processes, and slows one part: the
 reader of a worker, an op of a worker or a server, a server (stopped for most of the time),
-or the link of a machine (a network namespace, which needs root). It prints the first item
-of the longest chain, and fails if this item is not the slow part.
+or the link of a machine (a network namespace, which needs root). It prints the first part
+of the longest chain, and fails if it is not the slow part.
 
 `pipeline` trains a spec with microbatches, and follows the advice about their number until
 no advice is left. It prints the rows per second of each run, without a trace.
@@ -37,7 +37,6 @@ from support.slowed_runs import compile_slowed  # noqa: E402
 from placer.channel.keys import new_key, write_key  # noqa: E402
 from placer.compiler.build_or_spec import load_build  # noqa: E402
 from placer.report.step.facts import StepTime  # noqa: E402
-from placer.report.step.sentence import items_of  # noqa: E402
 from placer.report.step.step_time import read_step_time  # noqa: E402
 
 PLACER = (sys.executable, "-m", "placer.command")
@@ -143,13 +142,13 @@ def run_case(mode: str, part: str) -> bool:
         else:
             run_here(build, trace, slow_server=part == "server")
         found = step_of(build, trace)
-    first = items_of(found.chain)[0]
+    first, total = found.parts[0], sum(part.seconds for part in found.parts)
     # Both workers of a pipeline read all rows.
     expected = FIRST[part].replace("1", "[01]") if mode == "pipeline" else FIRST[part]
-    is_right = re.fullmatch(expected, first.text) is not None
-    share = first.seconds / found.seconds
+    is_right = re.fullmatch(expected, first.name) is not None
+    share = first.seconds / total
     print(
-        f"| {mode} | {part} | {1000 * found.seconds:.1f} | {first.text} | {share:.0%}"
+        f"| {mode} | {part} | {1000 * found.seconds:.1f} | {first.name} | {share:.0%}"
         f" | {'yes' if is_right else 'NO'} |",
         flush=True,
     )

@@ -22,6 +22,8 @@ extensions = [
     "docs.site.docstrings",
     "docs.site.llms",
     "docs.site.placement_directive",
+    "docs.site.search",
+    "docs.site.signatures",
     "docs.site.terminal_directive",
     "docs.site.versions",
 ]
@@ -30,7 +32,7 @@ templates_path = ["site/templates"]
 html_static_path = ["site/assets"]
 html_favicon = "site/assets/icon.svg"
 html_css_files = ["style.css"]
-html_search_scorer = str(DOCS / "site" / "assets" / "scorer.js")
+html_search_scorer = str(DOCS / "site" / "assets" / "search.js")
 html_js_files = ["versions.js"]
 redirects = REDIRECTS
 notfound_urls_prefix = "/"
@@ -45,8 +47,8 @@ copybutton_prompt_is_regexp = True
 
 # Python
 autodoc_typehints = "signature"
+# Pages list members with `:members:`; a default here would replace their lists.
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True}
 autodoc_class_signature = "separated"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False

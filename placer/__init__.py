@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from placer.runtime.callbacks.callbacks import Callback as Callback
     from placer.runtime.callbacks.callbacks import Record as Record
     from placer.runtime.control.options import Options as Options
+    from placer.runtime.control.result import Restart as Restart
     from placer.runtime.control.result import Result as Result
     from placer.runtime.process.entry_point import run as run
 
@@ -86,6 +87,7 @@ _HOMES = {
     "Plan": "placer.plan.plan",
     "Program": "placer.compiler.frontend.python.program",
     "Record": "placer.runtime.callbacks.callbacks",
+    "Restart": "placer.runtime.control.result",
     "Result": "placer.runtime.control.result",
     "RunError": "placer.errors",
     "RunWarning": "placer.errors",

@@ -213,11 +213,22 @@ def missing_package_hint(error: BaseException) -> str | None:
     package = error.name.partition(".")[0]
     if _is_installed(package):
         return None  # The package lacks a submodule.
+    if package in _KERAS_BACKENDS and _is_raised_by_keras(error):
+        return KERAS_HINT
     if package in EXTRAS:
         return install_extra(package)
     if package in _PIP:
         return f"pip install {_PIP[package]}"
     return f"pip install {package}; your own modules must be in the folder of the spec"
+
+
+def _is_raised_by_keras(error: BaseException) -> bool:
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_globals.get("__name__", "").startswith("keras."):
+            return True
+        trace = trace.tb_next
+    return False
 
 
 def _is_installed(package: str) -> bool:
@@ -232,6 +243,13 @@ def _is_installed(package: str) -> bool:
 
 EXTRAS = ("flax", "equinox", "haiku", "keras", "optax")
 """Packages that a model may use and that are extras of the package `placer`."""
+
+KERAS_HINT = (
+    "set the environment variable KERAS_BACKEND=jax, or in Python before"
+    ' `import keras`: os.environ["KERAS_BACKEND"] = "jax"'
+)
+"""The hint for Keras with another backend than JAX."""
+_KERAS_BACKENDS = ("tensorflow", "torch", "openvino")
 
 _PIP = {
     "PIL": "pillow",

@@ -29,6 +29,7 @@ NAMES = [
     "Plan",
     "Program",
     "Record",
+    "Restart",
     "Result",
     "RunError",
     "RunWarning",

@@ -1,4 +1,4 @@
-"""Checks the links of the built pages, also those in HTML that Sphinx does not read."""
+"""Checks the links and the signatures of the built pages, also in HTML that Sphinx does not read."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ _LOADED: Final = {
     ("link", "href"),
     ("source", "src"),
 }
+_INTERNAL: Final = ("msgspec.", "&lt;factory&gt;", "~typing.")
+"""Words of types and defaults that the reference of Python must not show."""
 _METADATA: Final = {"canonical", "alternate"}
 
 
@@ -38,7 +40,8 @@ class _Reader(HTMLParser):
 
 
 def problems(site: Path) -> Iterator[str]:
-    """Yield a sentence for each link without a target, and each request to another host.
+    """Yield a sentence for each link without a target, each request to another host, and
+    each signature with a type that has no meaning to readers.
 
     Args:
         site: the folder of the built pages.
@@ -50,6 +53,10 @@ def problems(site: Path) -> Iterator[str]:
         reader.feed(file.read_text(encoding="utf-8"))
         return reader
 
+    for file in sorted((site / "reference" / "api").glob("*.html")):
+        text = file.read_text(encoding="utf-8")
+        for word in (word for word in _INTERNAL if word in text):
+            yield f"{file.relative_to(site)}: a signature shows '{word}'"
     for file in sorted(site.rglob("*.html")):
         if file.is_relative_to(site / "_static"):
             continue  # templates of the theme

@@ -14,6 +14,13 @@ from placer.command.cli import commands
 from placer.command.option_groups import GROUPS
 
 _OTHER: Final = "Other options"
+_EXAMPLES: Final = {
+    "explain": (
+        "placer explain specs/digits.yaml h1.w",
+        "placer explain specs/digits.yaml",
+    )
+}
+"""Commands that a page shows with their output, by the command of placer."""
 _INDEX = """\
 # Command line
 
@@ -61,6 +68,9 @@ def _page(path: str, command: click.Command) -> Iterator[str]:
     yield front_matter(f"{path}: {_short(command)}")
     yield f"# {path}\n"
     yield from _command(path, command, "##")
+    if examples := _EXAMPLES.get(str(command.name)):
+        yield "## Example\n"
+        yield from (f"```{{terminal}} {example}\n```\n" for example in examples)
     if isinstance(command, click.Group):
         for name, each in command.commands.items():
             yield f"## {path} {name}\n"

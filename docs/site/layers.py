@@ -56,6 +56,7 @@ def _lines() -> Iterator[str]:
                 is_class = isinstance(getattr(layers, name), type)
                 kind = "autoclass" if is_class else "autofunction"
                 yield f".. {kind}:: placer.layers.{name}"
+                yield from ("   :members:",) * is_class
             yield "```\n"
 
 

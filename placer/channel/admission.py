@@ -38,33 +38,30 @@ def admit(session: Session, hello: Hello, newcomer: FrameSocket) -> None:
 
     Args:
         session: the session of this node; it fails if the HELLO shows that its attempt is over,
-            or that this process was replaced.
+            or that another process is this node.
         hello: the HELLO of the peer.
         newcomer: the new connection to the peer.
     """
-    _check_own_place(session, hello)
-    peer, attempt, incarnation = (
-        hello.identity.node,
-        hello.identity.attempt,
-        hello.incarnation,
-    )
+    peer, attempt = hello.identity.node, hello.identity.attempt
     link, incarnations = session.links[peer], session.incarnations
-    is_another = link.incarnation not in (None, incarnation)
+    _check_own_place(session, hello)
+    is_another = link.incarnation not in (None, hello.incarnation)
     if is_another and peer in session.mailbox.departed:
         raise Refused("the node has ended its run")
-    if is_another and session.is_heard(peer):
+    if is_another and session.is_heard(peer, despite=hello.incarnation):
         # Both processes may claim to be this node, but the run has state of the first one.
+        link.second = hello.incarnation
         raise Refused(
             f"the node already runs at {link.socket.peer_address}; the second"
             f" process is at {newcomer.peer_address}: end one of them",
             is_second=True,
         )
-    if incarnation < incarnations.of(peer):
+    if hello.incarnation < incarnations.of(peer):
         raise Refused(f"{_ANOTHER}; it runs at {incarnations.address_of(peer)}")
     if attempt > session.attempt:
         session.newer_attempt = max(session.newer_attempt, attempt)
     if is_another:
-        incarnations.see(peer, incarnation, newcomer.peer_address)
+        incarnations.see(peer, hello.incarnation, newcomer.peer_address)
         _fail(session, peer, "was restarted")
         raise Refused("the process was restarted")
     if attempt != session.attempt:
@@ -72,6 +69,8 @@ def admit(session: Session, hello: Hello, newcomer: FrameSocket) -> None:
         if attempt > session.attempt:
             _fail(session, peer, begun)
         raise Refused(begun)
+    if hello.refusal:
+        raise Refused(_refused_by(hello))
     if link.is_invalid:
         raise Refused("the node is lost")
     if peer in session.mailbox.departed or link.is_unix:
@@ -82,27 +81,28 @@ def _fail(session: Session, peer: str, what: str) -> None:
     session.fail(Cause(peer, f"seen from {session.node}", what))
 
 
+def _refused_by(hello: Hello) -> str:
+    return f"the peer refused the connection: {hello.refusal}"
+
+
 def _check_own_place(session: Session, hello: Hello) -> None:
-    """Compare the incarnation of this process with the largest one that a peer knows."""
+    """Raise Refused if a peer knows another process of this node, and that one goes first."""
     incarnations, peer = session.incarnations, hello.identity.node
-    if hello.known <= incarnations.own:
-        return
-    if incarnations.has_been_in_attempt:
+    if session.is_replaced:
+        raise Refused(_ANOTHER)
+    is_older = hello.known > incarnations.own
+    if is_older and incarnations.has_been_in_attempt:
         _end_process(session, f"seen from {peer}", hello.refusal or _ANOTHER)
         raise Refused(_ANOTHER)
-    if not hello.is_second:
-        # This process is the newer one, but its clock is behind.
+    if hello.is_second:
+        now = time.monotonic()
+        if now - session.second_since.setdefault(peer, now) >= SECOND_WAIT:
+            _end_process(session, "", hello.refusal)
+        raise Refused(_refused_by(hello))
+    session.second_since.pop(peer, None)
+    if is_older:
+        # This process is the newer one, but the clock of its machine is behind.
         incarnations.own = hello.known + 1
-
-
-def refused_as_second(session: Session, peer: str, why: str) -> None:
-    """Note that a peer is connected to another process of this node. This process
-    fails if the refusals continue for `SECOND_WAIT` seconds. By then the peer would
-    have noticed the end of the other process."""
-    now = time.monotonic()
-    since = session.second_since.setdefault(peer, now)
-    if now - since >= SECOND_WAIT:
-        _end_process(session, "", why)
 
 
 def _end_process(session: Session, where: str, why: str) -> None:

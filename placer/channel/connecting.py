@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from msgspec.structs import replace
 
 from placer.channel import frames, sockets
-from placer.channel.admission import admit, check_run, refused_as_second
+from placer.channel.admission import admit, check_run
 from placer.channel.endpoint import Endpoint
 from placer.channel.frame_socket import FrameSocket
 from placer.channel.frames import Frame, Hello, InvalidFrame, Refused
@@ -305,7 +305,6 @@ class Joining:
             hello = yield from _next_frame(framed, Hello)
             self._check(hello, pending, nonces, certified)
             self._admit(hello, pending)
-            self._accept_refusal(hello)
             framed.put(frames.encode(frames.Beat()))
             return hello
         framed.put(frames.encode(frames.Welcome(nonce)))
@@ -401,16 +400,6 @@ class Joining:
             # of that connection may not have arrived yet.
             self._give_up(other, "")
 
-    def _accept_refusal(self, hello: Hello) -> None:
-        """Raise JoinError if a HELLO refuses this node."""
-        peer = hello.identity.node
-        if hello.is_second:
-            refused_as_second(self.session, peer, hello.refusal)
-        else:
-            self.session.second_since.pop(peer, None)
-        if hello.refusal:
-            raise JoinError(_refused(hello.refusal))
-
     def _sign(self, hello: Hello, nonces: tuple[bytes, bytes]) -> Hello:
         """Return a HELLO with its authentication code, if the run has a key. `nonces`
         are the nonces of the listening and of the connecting node."""
@@ -432,14 +421,10 @@ def _next_frame(framed: FrameSocket, kind: type[Kind]) -> Steps[Kind]:
         more = framed.receive()
     frame, _ = arrived
     if isinstance(frame, frames.Refusal):
-        raise JoinError(_refused(frame.why))
+        raise JoinError(f"the peer refused the connection: {frame.why[:200]}")
     if not isinstance(frame, kind):
         raise InvalidFrame("unexpected kind of frame")
     return frame
-
-
-def _refused(why: str) -> str:
-    return f"the peer refused the connection: {why[:200]}"
 
 
 def _end(error: OSError | None) -> str:

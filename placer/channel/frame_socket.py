@@ -97,6 +97,13 @@ class FrameSocket:
             return "an unknown address"
         return show_endpoint((host, port))
 
+    @property
+    def has_hung_up(self) -> bool:
+        """Whether the peer sends nothing more; its last frames may not be received yet."""
+        poll = select.poll()
+        poll.register(self.fd, select.POLLRDHUP)
+        return bool(poll.poll(0))
+
     def serve(self, epoll: select.epoll) -> None:
         """From now on, let `epoll` report received data, and room for queued data. The
         peer has identified itself: frames of any length are accepted."""
@@ -360,7 +367,7 @@ class FrameSocket:
     def close(self) -> None:
         """Close the socket; frames that it accepted still reach the peer."""
         with self._lock:
-            self.broken = True
+            self.broken = self.ended = True
             self._queue.clear()
             self.leave()
         for file in self._files:

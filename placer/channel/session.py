@@ -628,18 +628,22 @@ class Session(Channel, Carrier):
         expected, incomplete = link.position()
         return replace(hello, expected=expected, incomplete=incomplete)
 
-    def is_heard(self, peer: str) -> bool:
-        """Whether the process that is connected as this peer is alive."""
+    def is_heard(self, peer: str, *, despite: int) -> bool:
+        """Whether the process that is connected as this peer is alive, although another
+        process of the node says HELLO."""
         link = self.links[peer]
         if not link.ended:
             self._drain()  # notice if the connection has ended
-        return not link.ended and self._peers.is_alive(peer)
+        is_open = not link.ended and not link.socket.has_hung_up
+        # If the other process was refused before, both are alive, and the connection of the first
+        # one may only be broken.
+        is_known = link.second == despite
+        return (is_known or is_open) and self._peers.is_alive(peer)
 
     def connected(self, peer: str, socket: FrameSocket, hello: Hello) -> None:
         """Start serving a peer that has connected, for the first time or again."""
         self._report_peers(self._peers.hear(peer, time.monotonic()))
         self.incarnations.see(peer, hello.incarnation, socket.peer_address)
-        self.second_since.pop(peer, None)
         link = self.links[peer]
         if link.is_joined:
             del self._links_by_fd[link.socket.fd]

@@ -120,8 +120,14 @@ def why_no_further(lines: Sequence[Line], restarts: int) -> str:
     failed = [line for line in lines if isinstance(line, AttemptFailed)]
     step = begun[-1].step
     if failed and any(failed[-1].is_same_error(each) for each in failed[:-1]):
-        return "the same error came again at the same step"
+        return f"{failed[-1].node} failed again at the same step, with the same error"
     row = begun[-restarts - 2 :]
-    if len(row) == restarts + 2 and all(each.step == step for each in row):
-        return f"{restarts + 1} attempts in a row got no further than step {step}"
-    return ""
+    if len(row) < restarts + 2 or any(each.step != step for each in row):
+        return ""
+    times = restarts + 1
+    after = f"after step {step:,}" if step else "before the first checkpoint"
+    recent = lines[lines.index(row[0]) :]
+    nodes = {line.node for line in recent if isinstance(line, AttemptFailed)}
+    if len(nodes) == 1 and (node := nodes.pop()):
+        return f"{node} failed {times} times in a row {after}"
+    return f"{times} attempts in a row failed {after}"

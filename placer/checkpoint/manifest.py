@@ -7,7 +7,7 @@ A checkpoint is a folder with a safetensors file for each node that stores param
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -319,6 +319,7 @@ class Manifest(Struct, frozen=True):
         written: the time of writing, in seconds since 1970.
         parts: the number of parts of a batch that each traced function computes, as in the
             plan.
+        settings: the settings of the plan, with the dotted keys of a spec.
         digest: the SHA-256 of all other fields; empty in version 1.
     """
 
@@ -339,4 +340,5 @@ class Manifest(Struct, frozen=True):
     sparse: dict[str, StoredSparse] = {}
     written: Seconds = 0.0
     parts: dict[str, Count] = {}
+    settings: dict[str, Any] = {}
     digest: str = ""

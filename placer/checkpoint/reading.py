@@ -7,12 +7,13 @@ little more: only the rest of the first and last chunks, for the checksums.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
 from pathlib import Path
+from typing import NamedTuple
 
 from placer.checkpoint.chunked_file import ChunkedFile, Part
 from placer.checkpoint.manifest import (
@@ -49,6 +50,20 @@ class Wanted:
 
     range: ByteRange
     out: memoryview
+
+
+class StoredRows(NamedTuple):
+    """What a file contains of a sparse table.
+
+    Attributes:
+        rows: the number of rows.
+        counted: the number of keys that are counted but have no row.
+        nbytes: the bytes of all arrays.
+    """
+
+    rows: int
+    counted: int
+    nbytes: int
 
 
 class Checkpoint:
@@ -139,13 +154,22 @@ class Checkpoint:
             if (name := tensor_of_rows(table, partition, array)) in tensors
         }
 
-    def stored_rows(self, table: str) -> tuple[int, int]:
-        """Return the number of rows of a sparse table, and the bytes of all its arrays."""
-        stored = range(self.manifest.sparse[table].partitions)
-        parts = [self.partition(table, partition) for partition in stored]
-        keys = sum(tensors["keys"].nbytes for tensors in parts if "keys" in tensors)
-        nbytes = sum(each.nbytes for tensors in parts for each in tensors.values())
-        return keys // ITEM_BYTES["uint64"], nbytes
+    def stored_rows(self, table: str) -> dict[str, StoredRows]:
+        """Return what each file contains of a sparse table, by the name of the file."""
+        return {
+            file: self._rows_of(table, range(first, stop))
+            for file, first, stop in self.manifest.sparse[table].files
+        }
+
+    def _rows_of(self, table: str, partitions: Iterable[int]) -> StoredRows:
+        nbytes: Counter[str] = Counter()
+        for partition in partitions:
+            for array, tensor in self.partition(table, partition).items():
+                nbytes[array] += tensor.nbytes
+        key = ITEM_BYTES["uint64"]
+        return StoredRows(
+            nbytes["keys"] // key, nbytes["entry_keys"] // key, nbytes.total()
+        )
 
     def wanted_rows(
         self, table: str, partition: int, out: Mapping[str, memoryview]

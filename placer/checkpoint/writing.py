@@ -27,6 +27,7 @@ from placer.checkpoint.manifest import CHUNK, FILE, Manifest, Stored
 from placer.checkpoint.manifest_file import encode_manifest
 from placer.checkpoint.own_checksums import checksums_metadata
 from placer.checkpoint.tensor_file import make_header
+from placer.errors import CheckpointError
 from placer.system.files.atomic import sync_folder
 
 Array = npt.NDArray[Any]
@@ -149,8 +150,14 @@ def commit(folder: Path, temporary: Path, manifest: Manifest) -> Path:
 
     All files of the checkpoint must already be on disk.
 
-    Raises OSError if the manifest cannot be written or the folder cannot be renamed.
+    Raises OSError if the manifest cannot be written or the folder cannot be renamed, and
+    CheckpointError if a file is missing: on a file system without locks, another process that
+    began to use the folder may have removed it.
     """
+    if missing := [name for name in manifest.files if not (temporary / name).exists()]:
+        raise CheckpointError(
+            f"{missing[0]} was removed before the checkpoint was complete"
+        )
     content = encode_manifest(manifest)
     write_file(temporary, FILE, [memoryview(content)])
     sync_folder(temporary)

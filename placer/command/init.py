@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 from shlex import quote
+from typing import Final
 
 import click
 
 from placer.command.console import echo
 from placer.command.paths import ExistingPath
+
+_MAX_NAMED: Final = 8
 
 
 @click.command("init", short_help="Write a first spec with comments.")
@@ -105,15 +108,18 @@ def _describe(
     from placer.command.starter.spec_text import write_spec
     from placer.command.starter.table import read_table
     from placer.report.numbers import format_count, plural
+    from placer.system.listed import list_names
 
     read = read_table(table)
     draft = draft_model(read, label, task, ids)
     rows = f"{format_count(read.rows)} rows"
     if not read.is_whole:
         rows = f"about {rows}; the first {format_count(read.read)} were read"
+    codes = [each.name for each in draft.words if each.is_codes]
     used = (
         (len(draft.numbers), "of numbers"),
-        (len(draft.words), "of words"),
+        (len(codes), "of codes"),
+        (len(draft.words) - len(codes), "of words"),
         (len(draft.ids), "of ids"),
         (len(draft.dates), "of dates"),
         (len(draft.left_out), "left out"),
@@ -138,6 +144,11 @@ def _describe(
                 f"  {number.name}: read as a quantity; use --ids {quote(number.name)} if "
                 "its numbers are identifiers"
             )
+    if codes:
+        echo(
+            f"  few whole numbers, read as codes: {list_names(codes, _MAX_NAMED)}; the"
+            " comments of the spec say how to read them as quantities"
+        )
     chosen, other = "regression", "classification"
     if isinstance(draft.label, Classes):
         chosen, other = f"{other}, {len(draft.label.words)} classes", chosen

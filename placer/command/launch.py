@@ -304,8 +304,9 @@ def run_build(
         notes = []
         if not in_process:
             run_logs = exits.enter_context(log_folder(logs, plan.name, build))
-            if not isinstance(machines, OnEngine):
-                # An engine's job prints the folder of its logs itself.
+            # An engine's job prints the folder of its logs itself. A failure names the
+            # logs in a new folder.
+            if not (isinstance(machines, OnEngine) or run_logs.is_new):
                 notes.append(f"logs in {home_path(run_logs.folder)}")
         if options.emulate or plan.settings.emulate:
             notes.append(emulation_note(plan))
@@ -360,19 +361,22 @@ def run_build(
             )
             # The result has more warnings than its event, if a node failed after it.
             note(result)
-    for line in result_lines(result):
-        echo(line, file=stream)
-    if machines is None and options.trace is not None:
-        from placer.report.step.lines import step_lines
-
-        try:
-            for line in step_lines(options.trace, build, plan):
-                echo(line, file=stream)
-        except PlacerError as error:  # the training itself succeeded
-            echo(f"warning: {error}", err=True)
-    if machines is None and result.best is not None:
-        for line in best_lines(Path(result.best)):
+    if not (quiet and as_json):  # The JSON object is the result.
+        for line in result_lines(result):
             echo(line, file=stream)
+        if machines is None and options.trace is not None:
+            from placer.report.run_about import load_text
+            from placer.report.step.lines import step_lines
+
+            try:
+                load = load_text(result.other_load, usable_cores())
+                for line in step_lines(options.trace, build, plan, load):
+                    echo(line, file=stream)
+            except PlacerError as error:  # the training itself succeeded
+                echo(f"warning: {error}", err=True)
+        if machines is None and result.best is not None:
+            for line in best_lines(Path(result.best)):
+                echo(line, file=stream)
     for text in result.warnings:
         echo(f"warning: {text}", err=True)
     if not quiet:

@@ -109,6 +109,23 @@ class Seconds(click.ParamType[float]):
         return seconds
 
 
+class Whole(click.IntRange):
+    """A whole number in a range."""
+
+    name = "N"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        try:
+            return int(super().convert(value, param, ctx))
+        except click.BadParameter:
+            most = "" if self.max is None else f" to {self.max}"
+            self.fail(
+                f"'{value}' is not a whole number from {self.min}{most}", param, ctx
+            )
+
+
 class Parsed(click.ParamType[str]):
     """A text that `parse` can read; `parse` raises PlacerError for an invalid text."""
 
@@ -351,4 +368,4 @@ def _type_of(option: Option) -> click.ParamType[Any]:
         return Parsed(option.parse)
     if option.choices:
         return click.Choice(option.choices)
-    return Seconds() if option.seconds else click.IntRange(option.low, option.high)
+    return Seconds() if option.seconds else Whole(option.low, option.high)

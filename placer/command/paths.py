@@ -50,9 +50,7 @@ class SpecPath(ExistingPath):
         """Return a hint with the nearest specs, and builds if they are allowed."""
         has_suffix = not self.dir_okay or path.endswith(SUFFIXES)
         folders = (SPECS,) if has_suffix else (RUNS, SPECS)
-        return path_hint(
-            path, self._is_wanted, folders, self._shown, lists=not has_suffix
-        )
+        return path_hint(path, self._is_wanted, folders, self._shown, lists=True)
 
     def _shown(self, path: str) -> str:
         return build_of(path)

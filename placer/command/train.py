@@ -107,10 +107,11 @@ def train_command(
         new_run(compiled, chosen, out, overrides=overrides, command=command) as run,
     ):
         created.append(run.build.parent)
-        echo(f"{plan.name}: {plan_line(plan)}", file=stream)
-        for note in repeated_line(plan, final[0]):
-            echo(f"  {note}", file=stream)
-        echo(f"{plan.name}: the run's folder is {run.build.parent}", file=stream)
+        if not options["quiet"]:
+            echo(f"{plan.name}: {plan_line(plan)}", file=stream)
+            for note in repeated_line(plan, final[0]):
+                echo(f"  {note}", file=stream)
+            echo(f"{plan.name}: the run's folder is {run.build.parent}", file=stream)
         run_build(
             run.build,
             run.plan,

@@ -34,6 +34,11 @@ class Failure:
     first_hand: bool
     is_interruption: bool = False
 
+    @property
+    def what(self) -> str:
+        """The description without the name of the node."""
+        return self.text.removeprefix(f"{self.node} ").removeprefix("failed: ")
+
 
 def failure_from_report(event: NodeFailure | Left) -> Failure:
     """Return the failure in a report, which can concern the reporting node, another node

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from placer.errors import PlacerError, RunWarning
+from placer.errors import PlacerError, RunError, RunWarning
 from placer.launcher.checks import check_launch
 from placer.launcher.data_check import check_build_data
 from placer.launcher.engine_job import OnEngine
@@ -32,6 +32,9 @@ from placer.runtime.signals.signals import catch_signals, end_shown
 from placer.system.callsite import warn_at_caller
 
 AnyPath = str | Path
+
+RESTARTS_HINT: Final = "with 'restarts' (--restarts N) a run goes on after a failure, from its last checkpoint"
+"""The hint of a run whose first failure has ended it."""
 
 
 @takes_options
@@ -272,9 +275,23 @@ def launch_processes(
     """Run the nodes of a build as processes, after `check_launch`; see `launch`.
     `interruption` decides how the run reacts to signals, and `calls` is the queue of
     steps for callbacks."""
-    result = run_processes(
-        build, plan, options, logs, watch, interruption, calls=calls, machines=machines
-    )
+    try:
+        result = run_processes(
+            build,
+            plan,
+            options,
+            logs,
+            watch,
+            interruption,
+            calls=calls,
+            machines=machines,
+        )
+    except RunError as error:
+        could_restart = machines is None and interruption.has_steps
+        # Some errors have a hint in their text: these would come again.
+        if could_restart and not options.restarts and "hint: " not in str(error):
+            error.hint = RESTARTS_HINT
+        raise
     assert isinstance(result, Result)
     return result
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from placer.runtime.control.events import State
@@ -21,6 +22,7 @@ class NodeFacts:
         self._before: dict[str, WaitCounts] = {}
         self._tables: dict[str, dict[str, TableCounts]] = {}
         self._staleness: dict[str, dict[str, int]] = {}
+        self._geo_staleness: dict[str, dict[str, int]] = {}
 
     def add(self, state: State) -> None:
         """Add a report of a node."""
@@ -28,6 +30,8 @@ class NodeFacts:
             self._tables[state.node] = state.tables
         if state.staleness:
             self._staleness[state.node] = state.staleness
+        if state.geo_staleness:
+            self._geo_staleness[state.node] = state.geo_staleness
         if state.waits.samples:
             self._waits[state.node] = state.waits
 
@@ -45,10 +49,9 @@ class NodeFacts:
             counts = add_counts(self._tables.values())
             facts["tables"] = {name: each.as_dict() for name, each in counts.items()}
         if self._staleness:
-            total: Counter[str] = Counter()
-            for counts_of_node in self._staleness.values():
-                total.update(counts_of_node)
-            facts["staleness"] = {key: total[key] for key in sorted(total, key=int)}
+            facts["staleness"] = _total(self._staleness.values())
+        if self._geo_staleness:
+            facts["geo_staleness"] = _total(self._geo_staleness.values())
         return facts
 
     def _shares(self) -> dict[str, float]:
@@ -61,3 +64,11 @@ class NodeFacts:
                 return {}
             shares[node] = round((now.waiting - before.waiting) / samples, 3)
         return shares
+
+
+def _total(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the sum of histograms of staleness."""
+    total: Counter[str] = Counter()
+    for part in parts:
+        total.update(part)
+    return {key: total[key] for key in sorted(total, key=int)}

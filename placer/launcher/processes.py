@@ -95,7 +95,7 @@ def _with_checkpoints(
     build: Path, plan: Plan, options: Options, logs: LogFolder
 ) -> Iterator[tuple[Options, bool]]:
     """Yield options with a folder of checkpoints if the run has `--restarts`, and whether
-    the folder is kept. A new folder is beside the logs, and is removed after a success."""
+    the folder is kept. A new folder is next to the logs, and is removed after a success."""
     if not options.restarts or checkpoint_settings(plan, build, options) is not None:
         yield options, True
         return

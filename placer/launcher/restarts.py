@@ -154,6 +154,24 @@ class Restarts:
                 del self._due[node]
                 yield node
 
+    def explain(self, failure: Failure) -> Failure:
+        """Return a failure that ends a run. If it has failed while it recovers, the text has
+        the last failure as the launcher knows it."""
+        if self.failing is None:
+            return failure
+        last = self.failing.cause
+        if failure.node:
+            more = "" if last.what in failure.text else _last_failure(last)
+            return replace(failure, text=failure.text + more)
+        why = failure.text.partition("\n")[0]
+        if last.node and why.startswith(f"{last.node} "):
+            text = f"{why}: {last.what}"
+        else:
+            text = why + _last_failure(last)
+        if self.furthest:
+            text += f"\n  the run got no further than step {self.furthest:,}"
+        return replace(failure, node=last.node, text=text)
+
     @property
     def begun(self) -> int:
         """The number of attempts that have begun to train."""
@@ -225,10 +243,9 @@ class Restarts:
         seconds = time.monotonic() - self.failing.since
         again = max(0, self.furthest - step)
         cause, self.failing, self._differs = self.failing.cause, None, False
-        self.done.append(
-            Restart(cause.node, cause.text, step, again, round(seconds, 3))
-        )
-        yield Recovered(self.attempt, step, again, seconds)
+        event = Recovered(self.attempt, step, again, seconds, cause.node, cause.text)
+        self.done.append(event.restart)
+        yield event
 
     def end(self, steps: int) -> Iterator[Event]:
         """Note that the run has a result after `steps` steps. If the last attempt had nothing
@@ -238,9 +255,9 @@ class Restarts:
     def _tell(self, failing: _Failing) -> Iterator[Event]:
         if not failing.is_told:
             failing.is_told = True
-            number = len(self.done) + 1
-            text = f"{failing.cause.text}; all nodes go back (restart {number})"
-            yield NodeWarning(text)
+            what, *more = failing.cause.text.split("\n")
+            first = f"{what}; all nodes go back (restart {len(self.done) + 1})"
+            yield NodeWarning("\n".join((first, *more)))
 
     def _step(self, event: Step) -> Iterator[Event]:
         metrics = event.metrics, event.eval, event.epoch_metrics
@@ -258,3 +275,7 @@ class Restarts:
                 f"the repeated step {event.step} has other metrics than before the"
                 f" failure: {metrics[0]} instead of {before[0]}"
             )
+
+
+def _last_failure(failure: Failure) -> str:
+    return f"\n  the last failure: {failure.text}"

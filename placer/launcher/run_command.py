@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import platform
 import shlex
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 import placer
-from placer.place.node_kinds import NodeId
-from placer.plan.plan import MODEL, Plan, Table, read_sources
-from placer.plan.settings.data.source import RowSource
+from placer.compiler.frontend.yaml.scalars import resolve
+from placer.plan.plan import MODEL, Plan, read_sources
 from placer.plan.settings.evaluation_and_stopping import Best
-from placer.plan.settings.training.optimizers import OPTAX
-from placer.plan.settings.training.update_modes import SYNC, Mode
+from placer.plan.settings_by_key import settings_by_key
 from placer.report.run_files import GRAPH_DIGEST, MODEL_DIGEST, Command
 from placer.runtime.control.checkpoint_settings import (
     best_evaluation,
@@ -35,7 +29,6 @@ if TYPE_CHECKING:
     from placer.compiler.frontend.python.overrides import Overrides
 
 _PACKAGES: Final = ("jax", "jaxlib", "numpy")
-_RENAMED: Final = ("name", "rule", "hyper")
 _SECRET: Final = "key"
 
 
@@ -65,7 +58,7 @@ def command_of(
         spec=str((build / read_sources(build).spec).resolve()),
         set=dict(_set_values(overrides)),
         settings={
-            **_settings(plan),
+            **settings_by_key(plan),
             MODEL_DIGEST: _model_digest(build, plan),
             GRAPH_DIGEST: plan.files["graph.txt"][:8],
         },
@@ -102,109 +95,8 @@ def _set_values(overrides: Overrides | None) -> Iterator[tuple[str, Any]]:
 
 def _number(text: str) -> Any:
     """Return a value of `--set` as a number if it is one, otherwise as text."""
-    try:
-        return msgspec.json.decode(text, type=int | float | bool)
-    except msgspec.DecodeError:
-        return text
-
-
-def _settings(plan: Plan) -> dict[str, Any]:
-    """Return the settings of a plan, with the keys of a spec."""
-    data = {"train": plan.train, "eval": plan.evaluation}
-    kinds = Counter(NodeId(node.name).kind for node in plan.nodes)
-    tree = {
-        **msgspec.to_builtins(plan.settings),
-        "data": {
-            n: _source(source) for n, source in data.items() if source is not None
-        },
-        "nodes": kinds,
-    }
-    return {
-        **dict(_flatten(tree)),
-        **_one_level("optimizer", _optimizers(plan)),
-        **_one_level("sparse_tables", _sparse_tables(plan)),
-    }
-
-
-def _source(source: RowSource) -> dict[str, Any]:
-    """Return the settings of a source of rows, with the defaults."""
-    settings = msgspec.structs.asdict(source)
-    del settings["ranges"]  # The ranges follow from the model.
-    return {key: msgspec.to_builtins(value) for key, value in settings.items()}
-
-
-def _optimizers(plan: Plan) -> dict[str, dict[str, Any]]:
-    """Return the settings of the optimizer of each dense table, by name."""
-    return {
-        table.name: {
-            "op": table.rule,
-            "learning_rate": msgspec.to_builtins(table.learning_rate),
-            "update": _update(table.mode),
-            **msgspec.to_builtins(table.hyper),
-            **_optax_functions(plan, table),
-        }
-        for node in plan.nodes
-        for table in node.tables
-        if table.rule is not None
-    }
-
-
-def _optax_functions(plan: Plan, table: Table) -> dict[str, Any]:
-    """Return the functions of an optax optimizer, with the keys of a spec."""
-    if table.rule != OPTAX:
-        return {}
-    transformation = plan.transformations[table.transformation]
-    return {
-        "fn": transformation.fn,
-        "with": json.loads(transformation.config or "null"),
-        "eval_params": transformation.eval_params or None,
-    }
-
-
-def _sparse_tables(plan: Plan) -> dict[str, dict[str, Any]]:
-    """Return the settings of each sparse table and of its optimizer, by name."""
-    found = {}
-    for table in plan.sparse_tables:
-        settings = msgspec.to_builtins(table.settings)
-        found[table.name] = {
-            **{key: value for key, value in settings.items() if key not in _RENAMED},
-            **settings["hyper"],
-            "op": table.settings.rule,
-            "learning_rate": msgspec.to_builtins(table.learning_rate),
-            "update": _update(table.mode),
-            "trainable": table.trainable,
-            "dtype": table.dtype,
-            "rows": table.rows,
-        }
-    return found
-
-
-def _update(mode: Mode | None) -> Any:
-    """Return an update mode as in a spec, such as `async` or `{geo: {every: 10}}`."""
-    if mode is None:
-        return SYNC
-    settings = msgspec.to_builtins(mode)
-    name = settings.pop("type")
-    return {name: settings} if settings else name
-
-
-def _one_level(section: str, tables: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the settings of tables with keys such as `optimizer.dense.op`, without None."""
-    return {
-        f"{section}.{name}.{key}": value
-        for name, settings in tables.items()
-        for key, value in settings.items()
-        if value is not None
-    }
-
-
-def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    """Yield the values of nested dicts with their dotted keys, without None."""
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}.")
-        elif value is not None:
-            yield f"{prefix}{key}", value
+    value = resolve(text)
+    return text if value is None else value
 
 
 def _model_digest(build: Path, plan: Plan) -> str:

@@ -32,6 +32,7 @@ from placer.report.run_files import (
     parse_lines,
     read_command,
     read_lines,
+    read_run,
 )
 from placer.runtime.control.events import (
     CheckpointSaved,
@@ -39,12 +40,13 @@ from placer.runtime.control.events import (
     NodeFailure,
     Output,
     Predicted,
+    Recovered,
     Resumed,
     SignalReceived,
     State,
     Step,
 )
-from placer.runtime.control.result import PredictionResult, Result
+from placer.runtime.control.result import PredictionResult, Restart, Result
 from placer.runtime.signals.signals import EndedBySignal
 from placer.system.callsite import warn_at_caller
 from placer.system.files.atomic import atomic_file, mode_of
@@ -54,7 +56,7 @@ FLUSH_INTERVAL: Final = 1.0
 MAX_HISTORY: Final = 32 << 20
 """The largest size of a history in bytes. A larger history loses every second step."""
 MAX_EVENTS: Final = 4 << 20
-"""The size of the events in bytes after which only failures and signals are kept."""
+"""The size of the events in bytes after which only failures, recoveries and signals are kept."""
 MAX_CONTINUED: Final = 100
 """The largest number of recorded commands that continued a run."""
 _REPEATED: Final = ("running", "evaluating", "waiting for callbacks")
@@ -97,9 +99,10 @@ class RunRecord:
         self._facts = NodeFacts()
         self._load = OtherLoad() if is_here else None
         self._resumed: Resumed | None = None
-        self._summary = RunSummary(command.monitor)
+        self._summary = RunSummary(command)
         self._result: Result | None = None
         self._best: str | None = None
+        self._restarts: list[Restart] = []
         self._problem: OSError | PlacerError | None = None
         # The nodes of a run in one process report from their own threads.
         self._lock = Lock()
@@ -152,9 +155,17 @@ class RunRecord:
                     self._history.add({**line, **facts})
             case Result():
                 self._result = event
+                if self.folder is None:
+                    self._open()
                 end = self._summary.end(FINISHED)
-                best = {k: v for k, v in end.best_eval.items() if v is not None}
-                event.keep_record(self.folder, best, end.best_step)
+                event.keep_record(
+                    folder=self.folder,
+                    best_eval={k: v for k, v in end.best_eval.items() if v is not None},
+                    best_step=end.best_step,
+                    has_trained=self.has_trained,
+                    diverged=end.diverged,
+                    other_load=self._load.cores() if self._load is not None else None,
+                )
             case PredictionResult() | Predicted() | Output():
                 return
             case State():
@@ -179,7 +190,9 @@ class RunRecord:
                     self._resumed = event
                 if isinstance(event, CheckpointSaved) and event.best:
                     self._best = event.path
-                always = isinstance(event, NodeFailure | SignalReceived)
+                if isinstance(event, Recovered):
+                    self._restarts.append(event.restart)
+                always = isinstance(event, NodeFailure | Recovered | SignalReceived)
                 self._add_event(msgspec.to_builtins(event), always=always)
         self._flush()
 
@@ -191,20 +204,22 @@ class RunRecord:
         """Create the files of the run, or extend the files of a continued run.
 
         Args:
-            first: the first step; None if the run has no steps.
+            first: the first step; None if the run has no steps. A run that is continued
+                without further steps keeps its command and its result.
         """
         folder = self._open_folder(self._resumed)
         # The lock comes first: another launcher may be continuing the same run.
         self._events.open(folder / EVENTS)
         self.folder = folder
-        command = self._command
-        if is_run(folder):
+        command, is_continued = self._command, is_run(folder)
+        if is_continued:
             command = self._continued(read_command(folder))
             for line in read_lines(folder / HISTORY):
                 if first is None or line["step"] < first:
                     self._summary.add(line)
-        _write_json(folder / COMMAND, msgspec.to_builtins(command))
-        (folder / RESULT).unlink(missing_ok=True)
+        if first is not None or not is_continued:
+            _write_json(folder / COMMAND, msgspec.to_builtins(command))
+            (folder / RESULT).unlink(missing_ok=True)
         own = self._own_history
         if own is None or own.resolve() != (folder / HISTORY).resolve():
             self._history = _Lines(MAX_HISTORY, thins=True)
@@ -233,7 +248,8 @@ class RunRecord:
         if self.folder is None:
             self._open()
         assert self.folder is not None
-        _write_json(self.folder / RESULT, self._end(error))
+        if self.has_trained or not _has_finished(self.folder):
+            _write_json(self.folder / RESULT, self._end(error))
         for lines in filter(None, (self._events, self._history)):
             lines.write()
 
@@ -244,13 +260,23 @@ class RunRecord:
             ended = FAILED if isinstance(error, Exception) else INTERRUPTED
             text = _message(error)
         end = self._summary.end(ended, text)
-        shown: dict[str, Any] = {**msgspec.to_builtins(end), "best": self._best}
+        end = msgspec.structs.replace(
+            end, best=self._best, restarts=tuple(self._restarts)
+        )
+        shown: dict[str, Any] = msgspec.to_builtins(end)
         if self._load is not None:
             shown["other_load"] = self._load.cores()
         if self._result is not None:
             shown |= msgspec.to_builtins(self._result)
             del shown["event"]
+            if not self.has_trained:
+                shown["samples_per_second"] = end.samples_per_second
         return shown
+
+
+def _has_finished(folder: Path) -> bool:
+    """Return True if the folder has the result of a run that finished earlier."""
+    return (folder / RESULT).is_file() and read_run(folder).end.ended == FINISHED
 
 
 def _message(error: BaseException) -> str:

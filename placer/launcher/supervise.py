@@ -435,7 +435,10 @@ class _Supervisor:
                     self.reporters.add(child.node)
             case NodeFailure():
                 self.reporters.add(child.node)
-                self.failures.append(cause.failure_from_report(event))
+                failure = cause.failure_from_report(event)
+                if self.restarts is not None:
+                    failure = self.restarts.explain(failure)
+                self.failures.append(failure)
             case Result() | PredictionResult():
                 self.result = event
             case SignalReceived():

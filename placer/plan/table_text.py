@@ -12,7 +12,7 @@ from placer.plan.plan import NodePlan, Plan, SparseTable, Table
 from placer.plan.settings.training import optimizers
 from placer.plan.settings.training.schedules import Rate
 from placer.plan.settings.training.transformations import Transformation
-from placer.plan.settings.training.update_modes import describe_mode
+from placer.plan.settings.training.update_modes import Geo, describe_mode
 
 _MOST_LEAVES: Final = 8
 _Row = tuple[str, str, str, str, str, str]
@@ -82,7 +82,9 @@ def describe_optimizer(plan: Plan, table: Table) -> str:
     else:
         text = _describe_rule(table.rule, table.hyper, table.learning_rate or 0.0)
     if table.local:
-        return f"{text}; local values of this node"
+        return f"trains the worker's own copy by {text}"
+    if isinstance(table.mode, Geo):
+        text = f"adds the changes of workers by {text}"
     if table.mode is not None:
         return f"{text}; update {describe_mode(table.mode)}"
     return text

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from math import isfinite
 
 from placer.plan.settings.evaluation_and_stopping import Best
+from placer.plan.settings_by_key import setting_text
 from placer.report.compared_settings import (
     by_model,
     comparable_settings,
     differing_settings,
     setting_name,
-    setting_text,
 )
 from placer.report.numbers import format_count, plural
 from placer.report.run_files import GRAPH_DIGEST, MODEL_DIGEST, NAME, Run

@@ -18,6 +18,7 @@ from placer.checkpoint.manifest import (
     StoredSparse,
     Watched,
 )
+from placer.checkpoint.reading import StoredRows
 from placer.place.ids import format_nodes
 from placer.place.types import ITEM_BYTES, TensorType
 from placer.plan.settings.data.window import Window
@@ -44,6 +45,9 @@ def details_view(listed: Listed) -> Iterator[RenderableType]:
     yield Text()
     yield _parameter_table(manifest, listed.rows)
     yield Text()
+    if listed.rows:
+        yield _row_table(listed.rows)
+        yield Text()
     yield _file_table(manifest)
 
 
@@ -122,7 +126,11 @@ def _machine(machine: Machine) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _parameter_table(manifest: Manifest, rows: Mapping[str, tuple[int, int]]) -> Table:
+Rows = Mapping[str, Mapping[str, StoredRows]]
+"""The contents of each file of each sparse table."""
+
+
+def _parameter_table(manifest: Manifest, rows: Rows) -> Table:
     numbers = ("updates", "size")
     names = ("parameter", "type", "optimizer", *numbers, "on")
     table = grid(*names, numbers=numbers)
@@ -140,16 +148,35 @@ def _parameter_table(manifest: Manifest, rows: Mapping[str, tuple[int, int]]) ->
         )
         table.add_row(*map(Text, cells))
     for name, sparse in manifest.sparse.items():
-        count, nbytes = rows.get(name, ("keys", None))
+        parts = rows[name].values() if name in rows else None
+        count = "keys" if parts is None else sum(part.rows for part in parts)
         cells = (
             name,
             f"{sparse.dtype}[{count}, {sparse.dim}]",
             _optimizer(sparse),
             "",
-            "" if nbytes is None else format_size(nbytes),
+            "" if parts is None else format_size(sum(part.nbytes for part in parts)),
             holders(file for file, _, _ in sparse.files),
         )
         table.add_row(*map(Text, cells))
+    return table
+
+
+def _row_table(rows: Rows) -> Table:
+    """Return the rows of each sparse table on each node, and its counted keys without a
+    row."""
+    numbers = ("rows", "counted keys", "size")
+    table = grid("sparse table", "on", *numbers, numbers=numbers)
+    for name, files in rows.items():
+        for i, (file, part) in enumerate(files.items()):
+            counts = format_count(part.rows), format_count(part.counted)
+            cells = (
+                "" if i else name,
+                holders([file]),
+                *counts,
+                format_size(part.nbytes),
+            )
+            table.add_row(*map(Text, cells))
     return table
 
 

@@ -4,17 +4,19 @@ problems.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from placer.checkpoint.attempts import AttemptBegun, AttemptFailed, Line
 from placer.checkpoint.choice import no_checkpoints, without_digest
 from placer.checkpoint.folder import (
     best_checkpoint,
@@ -24,11 +26,20 @@ from placer.checkpoint.folder import (
 )
 from placer.checkpoint.manifest import FILE, Manifest
 from placer.checkpoint.manifest_file import read_manifest
-from placer.checkpoint.reading import Checkpoint
+from placer.checkpoint.reading import Checkpoint, StoredRows
 from placer.errors import CheckpointError
 from placer.place.ids import format_nodes
-from placer.report.fitted_table import ListColumn, fitted_table
-from placer.report.numbers import format_count, format_metrics, format_size, format_time
+from placer.report.fitted_table import ListColumn, fitted_table, list_table
+from placer.report.numbers import (
+    format_count,
+    format_metrics,
+    format_size,
+    format_time,
+    plural,
+)
+
+MOST_ATTEMPTS: Final = 20
+"""The largest number of attempts that are listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +52,7 @@ class Listed:
         problem: What is wrong with the checkpoint; None if it is intact.
         verified: Whether the checksums of its files were checked.
         is_best: Whether it is the best checkpoint in its folder.
-        rows: For each sparse table, the number of rows and the bytes stored. Empty if
+        rows: For each sparse table, the contents of each file, by its name. Empty if
             the checkpoint is damaged.
     """
 
@@ -50,7 +61,7 @@ class Listed:
     problem: CheckpointError | None
     verified: bool
     is_best: bool = False
-    rows: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    rows: Mapping[str, Mapping[str, StoredRows]] = field(default_factory=dict)
 
 
 def find_checkpoints(folder: Path, *, verify: bool) -> Iterator[Listed]:
@@ -96,6 +107,54 @@ def list_view(listed: Sequence[Listed], screen: Console) -> Iterator[RenderableT
             yield Text(f"{each.path.name}: {each.problem.message}", "red")
         elif each.manifest is not None and not each.manifest.digest:
             yield Text(without_digest(each.path))
+
+
+def attempts_view(lines: Sequence[Line], screen: Console) -> Iterator[RenderableType]:
+    """Yield a table of the attempts of runs with `--restarts`, oldest first: when each
+    began, after which step, and the failure that ended it."""
+    attempts = [*_attempts(lines)]
+    if not attempts:
+        return
+    yield Text()
+    if (more := len(attempts) - MOST_ATTEMPTS) > 0:
+        yield Text(f"{plural(more, 'attempt')} before")
+    names = ("attempt", "began", "after step", "failure")
+    rows = zip(*attempts[-MOST_ATTEMPTS:], strict=True)
+    yield list_table(
+        [
+            ListColumn(name, cells, is_number=name in ("attempt", "after step"))
+            for name, cells in zip(names, rows, strict=True)
+        ]
+    )
+
+
+def _attempts(lines: Sequence[Line]) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the cells of each attempt."""
+    counts: Counter[str] = Counter()
+    for i, line in enumerate(lines):
+        if isinstance(line, AttemptFailed):
+            continue
+        counts[line.run] += 1
+        after = (each for each in lines[i + 1 :] if each.run == line.run)
+        yield (
+            str(counts[line.run]),
+            format_time(line.time),
+            format_count(line.step),
+            _failure(next(after, None)),
+        )
+
+
+def _failure(following: Line | None) -> str:
+    """Return the failure that ended an attempt, from the next line of its run."""
+    if following is None:
+        return ""
+    if isinstance(following, AttemptBegun):
+        return "the first node was lost"  # it writes the failures
+    node, where = following.node, following.where
+    what = following.what.partition("\n")[0]
+    if where.startswith("seen from "):  # another node has lost it
+        where, what = "", what.partition(";")[0]
+    return ": ".join(filter(None, (node, where, what)))
 
 
 def _columns(listed: Sequence[Listed]) -> Iterator[ListColumn]:
@@ -160,6 +219,10 @@ def checkpoint_facts(listed: Listed) -> dict[str, Any]:
         "problem": listed.problem.message if listed.problem is not None else None,
         "verified": listed.verified and listed.problem is None,
         "best": listed.is_best,
+        "rows": {
+            table: {holders([file]): each._asdict() for file, each in files.items()}
+            for table, files in listed.rows.items()
+        },
     }
     if (manifest := listed.manifest) is not None:
         stored = msgspec.to_builtins(manifest)

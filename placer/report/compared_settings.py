@@ -11,8 +11,10 @@ from placer.runtime.control.options import OPTIONS
 
 _OUTPUTS = {o.name for o in OPTIONS if o.file in ("written", "folder")}
 """Options that name outputs of a run, which do not change the training."""
-_OF_OPTIMIZER = ("optimizer.", "sparse_tables.")
-"""The first words of the settings of tables."""
+_OPTIMIZER = "train.optimizer."
+"""The first words of the keys of optimizers in a spec."""
+_OF_TABLE = "optimizer."
+"""The first word of the settings of the optimizer of a table."""
 _FLAGS = {option.name: option.flag for option in OPTIONS}
 
 
@@ -39,41 +41,62 @@ def by_model(runs: Sequence[Run]) -> list[list[Run]]:
 def comparable_settings(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Return the settings of each run, with the same keys for the same setting.
 
-    A run with `--set train.optimizer.learning_rate=0.1` has this key, and the runs without
-    `--set` have `optimizer.dense.learning_rate`. All of them get the key of `--set`.
+    The settings of a compiled model are complete and in one form, so they replace the
+    values of `--set`. A run with `--set train.optimizer.learning_rate=.1` has this key, and
+    the runs without `--set` have `optimizer.dense.learning_rate`. All of them get the key
+    of `--set`, with the compiled value.
     """
     settings = [dict(run.settings) for run in runs]
+    renamed = set()
     for key in dict.fromkeys(chain.from_iterable(run.command.set for run in runs)):
-        if (same := _same_setting(runs, key)) is not None:
+        same = _compiled_from(key, runs)
+        if not same or key in same:
+            continue
+        for each in settings:
+            each.pop(key, None)
+        (first, *others), last = same, key.rpartition(".")[2]
+        is_whole = last in (first.rpartition(".")[2], "count")
+        if is_whole and not others and first not in renamed:
+            renamed.add(first)
             for each in settings:
-                each[key] = each.pop(same, None)
+                each[key] = each.pop(first, None)
     return settings
 
 
-def _same_setting(runs: Sequence[Run], key: str) -> str | None:
-    """Return the only setting whose value follows a key of `--set`; None if there are
-    none or several."""
-    changed = [run.command for run in runs if key in run.command.set]
-    if any(key in run.command.settings for run in runs):
-        return None
-    if key.startswith("nodes.") and key.endswith(".count"):
+def _compiled_from(key: str, runs: Sequence[Run]) -> list[str]:
+    """Return the settings of the compiled models that contain the value of a key of a
+    spec. Empty for a key such as the size of a layer, which only changes the graph."""
+    known = dict.fromkeys(chain.from_iterable(run.command.settings for run in runs))
+    parts = key.split(".")
+    outer = [".".join(parts[:i]) for i in range(len(parts), 0, -1)]
+    if found := [each for each in outer if each in known]:
+        return found[:1]
+    if parts[0] == "nodes" and parts[2:] == ["count"]:
         # The settings of a run have the number of nodes as `nodes.worker`.
-        nodes = key.removesuffix(".count")
-        is_same = all(each.settings.get(nodes) == each.set[key] for each in changed)
-        return nodes if is_same else None
-    last = key.rpartition(".")[2]
+        return [each for each in known if each == f"nodes.{parts[1]}"]
+    if not key.startswith(_OPTIMIZER):
+        return []
+    field, *_ = [*parts[2 + parts[2].isdigit() :], ""]
     found = [
-        name
-        for name in changed[0].settings
-        if name.rpartition(".")[2] == last
-        and all(each.settings.get(name) == each.set[key] for each in changed)
+        each
+        for each in known
+        if each.startswith(_OF_TABLE) and each.rpartition(".")[2] == field
     ]
-    return found[0] if len(found) == 1 else None
+    changed = [run.command for run in runs if key in run.command.set]
+    equal = [
+        each
+        for each in found
+        if all(run.settings.get(each) == run.set[key] for run in changed)
+    ]
+    return equal if len(equal) == 1 else found
 
 
 def differing_settings(runs: Sequence[Run]) -> list[str]:
     """Return the settings in which the runs differ: first those of `--set`, then
-    options, then the rest of the spec."""
+    options, then the rest of the spec.
+
+    A value of `--set` that changes nothing in the compiled models is no difference.
+    """
     of_set = chain.from_iterable(run.command.set for run in runs)
     options = chain.from_iterable(run.command.options for run in runs)
     settings = comparable_settings(runs)
@@ -83,6 +106,18 @@ def differing_settings(runs: Sequence[Run]) -> list[str]:
         if key not in _OUTPUTS
         and any(each.get(key) != settings[0].get(key) for each in settings)
     ]
+    compiled = [
+        [run.command.settings.get(key) for key in (MODEL_DIGEST, GRAPH_DIGEST)]
+        for run in runs
+    ]
+    if all(each == compiled[0] and None not in each for each in compiled):
+        known = set(chain.from_iterable(settings)) - {
+            key
+            for run in runs
+            for key in run.command.set
+            if not _compiled_from(key, runs)
+        }
+        found = [key for key in found if key in known]
     return [key for key in found if not _follows(key, found, settings)]
 
 
@@ -97,7 +132,7 @@ def _follows(
         return _explain(others, key, settings)
     # Another update rule has other constants.
     section, _, last = key.rpartition(".")
-    if not section.startswith(_OF_OPTIMIZER) or last in ("op", "learning_rate"):
+    if not section.startswith(_OF_TABLE) or last in ("op", "learning_rate"):
         return False
     ops = [other for other in keys if other.rpartition(".")[2] == "op"]
     return _explain(ops, key, settings)
@@ -122,21 +157,3 @@ def setting_name(key: str, runs: Sequence[Run]) -> str:
     """
     is_option = any(key in run.command.options for run in runs)
     return _FLAGS.get(key, f"--{key.replace('_', '-')}") if is_option else key
-
-
-def setting_text(value: Any) -> str:
-    """Format a setting as in a spec, without its outer brackets; None is empty."""
-    if value is None:
-        return ""
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {_inner(each)}" for key, each in value.items())
-    if isinstance(value, list):
-        return ", ".join(map(_inner, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _inner(value: Any) -> str:
-    text = setting_text(value)
-    if isinstance(value, Mapping):
-        return f"{{{text}}}"
-    return f"[{text}]" if isinstance(value, list) else text

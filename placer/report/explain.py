@@ -10,27 +10,25 @@ from msgspec import to_builtins
 from placer.compiler.graph.graph import Graph, Op, Value
 from placer.compiler.graph.keyed import is_keyed
 from placer.compiler.graph.text import print_op
+from placer.compiler.passes.placement.place import ON_ONE_SERVER
 from placer.errors import PlacerError, nearest
 from placer.place import HETER
 from placer.place.ids import format_nodes
 from placer.place.layouts import Layout
 from placer.place.layouts.partition import row_shards
-from placer.plan.plan import (
-    Choice,
-    Edge,
-    EdgeValue,
-    Parameter,
-    Plan,
-    SparseTable,
-    Table,
-)
+from placer.place.types import TensorType
+from placer.plan.plan import Choice, Parameter, Plan, SparseTable, Table
 from placer.plan.settings.training.initializers import Init
 from placer.plan.settings.training.slicing import Block
 from placer.plan.table_text import describe_optimizer
+from placer.report.explained_edges import list_messages
+from placer.report.layers import is_of_model, layer_name, main_op
 from placer.report.numbers import format_count, plural
 from placer.report.repeated_work import explain_repeat
 from placer.report.server_tables import block_bytes, format_range, item_bytes
+from placer.report.slicing_reasons import explain_slicing
 from placer.report.sparse_tables import describe_table
+from placer.system.listed import list_names
 
 LAYOUT_TEXTS: dict[Layout, str] = {
     "R": "replicated: each node has the whole value",
@@ -57,6 +55,12 @@ KEYED_LAYOUT_TEXTS: dict[Layout, str] = {
 """The meaning of each layout for a value with a row for each key."""
 
 
+_LONG = 400
+"""The largest length of the line of an op that is shown as in the graph."""
+_MOST_OPERANDS = 6
+"""The largest number of operands of one source, or of blocks, that a line names."""
+
+
 @dataclass(frozen=True, slots=True)
 class BuildInfo:
     """The parts of a build that explanations need.
@@ -72,8 +76,11 @@ class BuildInfo:
 
 
 def explain(build: BuildInfo, name: str) -> Iterator[str]:
-    """Yield lines that explain an op, a value, a parameter or a block. Raises
-    PlacerError for an unknown name. The hint is the nearest name."""
+    """Yield lines that explain a name of a build.
+
+    This is a parameter, a block, a table, a layer, an op or a value. Raises PlacerError for
+    an unknown name. The hint is the nearest name.
+    """
     plan = build.plan
     parameter = next((p for p in plan.parameters if p.name == name), None)
     table = next((t for t in plan.sparse_tables if t.name == name), None)
@@ -84,6 +91,10 @@ def explain(build: BuildInfo, name: str) -> Iterator[str]:
         yield from _sparse_table(build, table)
     elif op is not None:
         yield from _op(build, op, name)
+    elif ops := _ops_of_layer(build.graphs, name):
+        yield from _layer(build, name, ops)
+    elif tables := _tables_named(plan, name):
+        yield from _dense_table(plan, name, tables)
     else:
         raise _unknown_name(build, name)
 
@@ -98,14 +109,55 @@ def _find_op(graphs: Sequence[Graph], name: str) -> Op | None:
     return None
 
 
+def _ops_of_layer(graphs: Sequence[Graph], name: str) -> list[Op]:
+    """Return the ops of a layer, such as `logits.training` and `logits.evaluation`."""
+    ops: dict[str, Op] = {}
+    for graph in graphs:
+        for op in graph.ops:
+            if is_of_model(op) and layer_name(op) == name:
+                ops.setdefault(op.name, op)
+    return [*ops.values()]
+
+
+def _tables_named(plan: Plan, name: str) -> list[tuple[str, Table]]:
+    """Return the nodes with a dense table of this name, and their tables."""
+    return [
+        (node.name, table)
+        for node in plan.nodes
+        for table in node.tables
+        if table.name == name
+    ]
+
+
+def list_names_of(build: BuildInfo) -> Iterator[str]:
+    """Yield the names that `explain` accepts, in a line for each kind of names."""
+    plan, groups = build.plan, dict[str, dict[str, None]]()
+    for graph in build.graphs:
+        for op in filter(is_of_model, graph.ops):
+            kind = "inputs" if op.kind == "read" else "layers"
+            groups.setdefault(kind, {})[layer_name(op)] = None
+    groups["parameters"] = dict.fromkeys(p.name for p in plan.parameters)
+    groups["sparse tables"] = dict.fromkeys(table.name for table in plan.sparse_tables)
+    groups["tables"] = dict.fromkeys(
+        table.name for node in plan.nodes for table in node.tables
+    )
+    for kind, names in groups.items():
+        if names:
+            yield f"  {kind}: {', '.join(names)}"
+
+
 def _unknown_name(build: BuildInfo, name: str) -> PlacerError:
     names = {p.name for p in build.plan.parameters}
     names |= {table.name for table in build.plan.sparse_tables}
+    names |= {table.name for node in build.plan.nodes for table in node.tables}
     for graph in build.graphs:
         names |= {*graph.values, *(op.name for op in graph.ops)}
+        names |= {layer_name(op) for op in graph.ops if is_of_model(op)}
     close = nearest(name, names)
     hint = (
-        f"did you mean '{close}'?" if close else "`placer show --graph` lists the names"
+        f"did you mean '{close}'?"
+        if close
+        else "`placer explain` without a name lists the names"
     )
     if name in {*build.plan.processes, *(node.name for node in build.plan.nodes)}:
         hint = f"'{name}' is a node: see `placer show --node {name}`"
@@ -124,27 +176,35 @@ def _parameter(build: BuildInfo, parameter: Parameter) -> Iterator[str]:
     yield f"  initialized as {_init(parameter.init)}"
     chosen = _choices(build.plan, own)
     whys = dict.fromkeys(c.why for c in chosen if "(parameter)" in c.what)
-    nodes = ", ".join(dict.fromkeys(holder for holder, _, _ in parameter.holders))
-    yield f"  stored on {nodes}: {'; '.join(whys) or 'as written in the spec'}"
+    local = [*_local_tables(build, parameter)]
+    if local:
+        whys["workers train copies, and the servers add their changes"] = None
+    copies = _copies(build.plan, parameter)
+    yield f"  stored on {_stored(copies)}: {'; '.join(whys) or 'as written in the spec'}"
     items = item_bytes(build.plan)
-    for holder, table, block in blocks:
+    for block, table, nodes in copies:
         yield (
             f"    {block.name}: elements {format_range(block.start, block.stop)}, "
-            f"{format_count(block_bytes(block, items))} bytes, on {holder} in table "
-            f"'{table.name}' ({table.rule or 'not trained'})"
+            f"{format_count(block_bytes(block, items))} bytes, on {format_nodes(nodes)} "
+            f"in table '{table.name}' ({table.rule or 'not trained'})"
         )
-    local = [*_local_tables(build, parameter)]
-    for node, table in local:
-        yield f"  {node} trains its own copy, in table '{table.name}' ({table.rule})"
+    if ON_ONE_SERVER not in whys:
+        names = [block.name for _, _, block in blocks]
+        for line in explain_slicing(build.graphs[0], parameter, names):
+            yield f"  {line}"
+    if local:
+        workers = format_nodes(node for node, _ in local)
+        table = local[0][1]
+        yield f"  {workers} train their own copies, in table '{table.name}' ({table.rule})"
     tables = [*(table for _, table, _ in blocks), *(table for _, table in local)]
     for table in {table.name: table for table in tables}.values():
         yield f"  {table.name}: {describe_optimizer(build.plan, table)}"
-    yield from _crossings(build, own, "the parameter is")
+    yield from _messages(build, own, "the parameter is")
     if local:
-        yield from _crossings(build, {f"{parameter.name}.delta"}, "its change is")
+        yield from _messages(build, {f"{parameter.name}.delta"}, "its change is")
     if parameter.trainable:
         grads = {f"{name}.grad" for name in own}
-        yield from _crossings(build, grads, "its gradient is")
+        yield from _messages(build, grads, "its gradient is")
 
 
 def _sparse_table(build: BuildInfo, table: SparseTable) -> Iterator[str]:
@@ -159,7 +219,7 @@ def _sparse_table(build: BuildInfo, table: SparseTable) -> Iterator[str]:
         yield f"  {line}"
     edges = (*plan.step_edges, *plan.evaluation_edges, *plan.prediction_edges)
     moved = {v.operand for edge in edges for v in edge.values if v.table == name}
-    yield from _crossings(build, moved, "its rows, their keys and gradients are")
+    yield from _messages(build, moved, "its rows, their keys and gradients are")
 
 
 def _init(init: Init) -> str:
@@ -176,6 +236,30 @@ def _blocks(
         yield holder, table, table.blocks[index]
 
 
+_Copies = list[tuple[Block, Table, list[str]]]
+"""The blocks of a parameter, each with its table and the nodes that have it."""
+
+
+def _copies(plan: Plan, parameter: Parameter) -> _Copies:
+    """Return the blocks of a parameter with all nodes that store them."""
+    found: dict[tuple[int, int], tuple[Block, Table, list[str]]] = {}
+    for node in plan.nodes:
+        for table in node.tables:
+            for block in table.blocks:
+                if block.parameter == parameter.name and not table.local:
+                    key = block.start, block.stop
+                    found.setdefault(key, (block, table, []))[2].append(node.name)
+    return [found[key] for key in sorted(found)]
+
+
+def _stored(copies: _Copies) -> str:
+    """Return the nodes that store a parameter, as text."""
+    nodes = dict.fromkeys(node for _, _, nodes in copies for node in nodes)
+    if len(copies) == 1 and len(nodes) > 1:
+        return f"{format_nodes(nodes)}, a copy on each"
+    return format_nodes(nodes)
+
+
 def _local_tables(
     build: BuildInfo, parameter: Parameter
 ) -> Iterator[tuple[str, Table]]:
@@ -188,7 +272,7 @@ def _local_tables(
 
 def _op(build: BuildInfo, op: Op, name: str) -> Iterator[str]:
     graph = next(g for g in build.graphs if op in g.ops)
-    yield print_op(op)
+    yield _short_line(op)
     yield from _position(build, op.name)
     assert op.place is not None
     chosen = list(_choices(build.plan, {op.name}))
@@ -200,15 +284,69 @@ def _op(build: BuildInfo, op: Op, name: str) -> Iterator[str]:
         yield f"  runs for each of the {graph.microbatches} microbatches of a step"
     for value in op.results:
         yield from _layouts(graph, op, value)
+    sources: dict[str, list[str]] = {}
     for operand in dict.fromkeys(op.operands):
         source = graph.producers[operand]
         edge = f" (edge {source.attrs['edge']})" if "edge" in source.attrs else ""
-        yield f"  uses {operand}, from {source.kind} at {source.place}{edge}"
+        text = f"from {source.kind} at {source.place}{edge}"
+        sources.setdefault(text, []).append(operand)
+    for text, names in sources.items():
+        yield f"  uses {list_names(names, _MOST_OPERANDS)}, {text}"
     for value in op.results:
         for user in graph.uses.get(value.name, ()):
             yield f"  {value.name} is used by {user.name} ({user.kind}) at {user.place}"
-    names = {value.name for value in op.results} or set(op.operands)
-    yield from _crossings(build, names, f"{name} is")
+    sent = {value.name for value in op.results} or set(op.operands)
+    yield from _messages(build, sent, f"{name} is")
+
+
+def _short_line(op: Op) -> str:
+    """Return the line of an op in the graph, without its further operands and attributes
+    if it is long."""
+    line = print_op(op)
+    if len(line) <= _LONG:
+        return line
+    first = op.results[0] if op.results else None
+    result = ""
+    if first is not None:
+        is_tensor = isinstance(first.type, TensorType)
+        kind = str(first.type) if is_tensor else "arrays"
+        more = len(op.results) - 1
+        also = f" and {plural(more, 'more result')}" if more else ""
+        result = f"%{first.name}: {kind}{also} = "
+    operands = [f"%{name}" for name in op.operands[:_MOST_OPERANDS]]
+    if more := len(op.operands) - len(operands):
+        operands.append(plural(more, "more input"))
+    fn = f" {op.attrs['fn']}" if "fn" in op.attrs else ""
+    return f"{result}{op.kind}({', '.join(operands)}){fn} @{op.place}"
+
+
+def _layer(build: BuildInfo, name: str, ops: Sequence[Op]) -> Iterator[str]:
+    """Yield lines about a layer of several ops, and about its main op in each graph."""
+    yield f"{name}: {plural(len(ops), 'op')}: {', '.join(op.name for op in ops)}"
+    mains = (
+        main_op(name, own)
+        for graph in build.graphs
+        if (
+            own := [
+                op for op in graph.ops if is_of_model(op) and layer_name(op) == name
+            ]
+        )
+    )
+    for main in {op.name: op for op in mains}.values():
+        yield from _op(build, main, main.name)
+
+
+def _dense_table(
+    plan: Plan, name: str, tables: Sequence[tuple[str, Table]]
+) -> Iterator[str]:
+    """Yield the optimizer of a dense table, and the blocks on each node."""
+    yield f"{name}: dense table; {describe_optimizer(plan, tables[0][1])}"
+    items = item_bytes(plan)
+    for node, table in tables:
+        nbytes = sum(block_bytes(block, items) for block in table.blocks)
+        blocks = list_names([block.name for block in table.blocks], _MOST_OPERANDS)
+        size = f"{plural(len(table.blocks), 'block')} of {format_count(nbytes)} bytes"
+        yield f"  {node}: {size}: {blocks}" if table.blocks else f"  {node}: {size}"
 
 
 def _layouts(graph: Graph, op: Op, value: Value) -> Iterator[str]:
@@ -243,76 +381,5 @@ def _choices(plan: Plan, names: set[str]) -> Iterator[Choice]:
             yield choice
 
 
-def _crossings(build: BuildInfo, names: set[str], what: str) -> Iterator[str]:
-    plan = build.plan
-    names = {name for graph in build.graphs for name in _copies(graph, names)}
-    lines = [
-        line
-        for edges, whole, part in (
-            (plan.step_edges, "step", "step"),
-            (plan.evaluation_edges, "evaluation", "evaluation batch"),
-            (plan.prediction_edges, "prediction", "prediction batch"),
-        )
-        for edge in edges
-        for line in _crossing(edge, names, whole if edge.once else part)
-    ]
-    if lines:
-        yield f"  {what} sent between nodes:"
-        yield from lines
-    else:
-        yield f"  {what} not sent between nodes"
-
-
-def _copies(graph: Graph, names: set[str]) -> set[str]:
-    """Return values with their copies, sums over nodes, and microbatch totals."""
-    copies = set(names)
-    pending = list(names)
-    while pending:
-        name = pending.pop()
-        for user in graph.uses.get(name, ()):
-            structure = user.structure
-            if structure.sends:
-                results = graph.receives[user.attrs["edge"]].results
-            elif structure.copies or structure.reduces or user.kind == "clip_part":
-                results = user.results
-            else:
-                continue
-            copy = results[user.operands.index(name)].name
-            if copy not in copies:
-                copies.add(copy)
-                pending.append(copy)
-    return copies
-
-
-def _crossing(edge: Edge, names: set[str], when: str) -> Iterator[str]:
-    carried = [v for v in edge.values if names & {v.operand, v.result, v.whole}]
-    if not carried:
-        return
-    others = len(edge.values) - len(carried)
-    how = ""
-    if edge.declared:
-        how = edge.declared.words.format(every=edge.every, first=edge.first) + "; "
-    average = " on average" if edge.every > 1 else ""
-    size = f"{format_count(edge.nbytes)} bytes per {when}{average}"
-    if edge.is_by_key:
-        size = f"at most {size}"
-    if not edge.nbytes:
-        size = f"between threads of one process, in each {when}"
-    more = f", with {plural(others, 'other value')}" if others else ""
-    yield (
-        f"    edge {edge.id}: {format_nodes(edge.sources)} -> "
-        f"{format_nodes(edge.targets)}, "
-        f"{', '.join(_describe_move(each, edge) for each in carried)}, {how}{size}{more}"
-    )
-
-
-def _describe_move(moved: EdgeValue, edge: Edge) -> str:
-    have, need = moved.layouts
-    part = ""
-    if moved.start is not None and moved.stop is not None:
-        part = f" (elements {format_range(moved.start, moved.stop)})"
-    if edge.exchange is not None:
-        return f"{moved.operand}{part}"
-    order = "ring" if edge.ring else "node"
-    summed = f", summed in {order} order" if have == "P" else ""
-    return f"{moved.operand}{part} {have} -> {need}{summed}"
+def _messages(build: BuildInfo, names: set[str], what: str) -> Iterator[str]:
+    yield from list_messages(build.plan, build.graphs, names, what)

@@ -65,14 +65,14 @@ def find_layers(plan: Plan, step: Graph) -> list[Layer]:
     function at one place."""
     groups: dict[_Key, list[Op]] = {}
     for op in step.ops:
-        if _is_of_model(op):
+        if is_of_model(op):
             groups.setdefault(_key(op), []).append(op)
     sizes = {p.name: prod(p.shape) for p in plan.parameters}
     columns = {table.name: table.settings.dim for table in plan.sparse_tables}
     names = Counter(name for name, _ in groups)
     order = {op: i for i, op in enumerate(step.ops)}
     sorted_groups = sorted(
-        groups.items(), key=lambda group: order[_main(group[0][0], group[1])]
+        groups.items(), key=lambda group: order[main_op(group[0][0], group[1])]
     )
     used = {key: _used_parameters(step, parts, sizes) for key, parts in sorted_groups}
     sent, flops = _sent_bytes(plan, step, used), _flops(step, groups)
@@ -86,9 +86,9 @@ def find_layers(plan: Plan, step: Graph) -> list[Layer]:
         layers.append(
             Layer(
                 # A function at several places has one layer at each place.
-                name if names[name] == 1 else _main(name, parts).name,
+                name if names[name] == 1 else main_op(name, parts).name,
                 _kind(name, parts),
-                format_output(_main(name, parts)),
+                format_output(main_op(name, parts)),
                 sum(sizes.get(parameter, 0) for parameter in own - counted),
                 bool(own) and own <= counted,
                 ", ".join(dict.fromkeys(str(op.place) for op in parts)),
@@ -105,12 +105,16 @@ def find_layers(plan: Plan, step: Graph) -> list[Layer]:
 
 def _key(op: Op) -> _Key:
     """Return the layer of an op of the model."""
-    if op.kind == "read":
-        return op.attrs["input"], ""
-    return op.name.partition(".")[0], str(op.place)
+    return layer_name(op), "" if op.kind == "read" else str(op.place)
 
 
-def _is_of_model(op: Op) -> bool:
+def layer_name(op: Op) -> str:
+    """Return the name of the layer of an op of the model."""
+    return str(op.attrs["input"]) if op.kind == "read" else op.name.partition(".")[0]
+
+
+def is_of_model(op: Op) -> bool:
+    """Return True for an op of the forward pass, and for a read of an input."""
     if op.kind == "read":
         return bool(op.attrs["input"] != POSITION)
     return (
@@ -207,7 +211,7 @@ def _flops(step: Graph, groups: Mapping[_Key, object]) -> dict[_Key, int]:
     return flops
 
 
-def _main(name: str, parts: Sequence[Op]) -> Op:
+def main_op(name: str, parts: Sequence[Op]) -> Op:
     """Return the op whose result other layers use: the layer's namesake, or the
     last.
     """
@@ -215,7 +219,7 @@ def _main(name: str, parts: Sequence[Op]) -> Op:
 
 
 def _kind(name: str, parts: Sequence[Op]) -> str:
-    op = _main(name, parts)
+    op = main_op(name, parts)
     return INPUT if op.kind == "read" else kind_in_spec(op, {p.kind for p in parts})
 
 

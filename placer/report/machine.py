@@ -22,7 +22,7 @@ from placer.channel.session import Session
 from placer.channel.transport import choose_transport
 from placer.channel.types import Key
 from placer.errors import EXTRAS, PlacerError
-from placer.system.caches.folder import LIMIT, usable_folder, user_cache
+from placer.system.caches.folder import LIMIT, folder_problem, user_cache
 from placer.system.cores import usable_cores
 from placer.system.distribution import other_distribution, remove_other
 from placer.system.memory.limit import available_nbytes
@@ -69,12 +69,14 @@ class Cores(Struct, frozen=True):
 class Cache(Struct, frozen=True):
     """The folder of caches, and its bytes by kind of content.
 
-    `folder` is None if no folder can be used.
+    `folder` is None for a user without a home folder. `problem` says why the folder is
+    not used, if so; `nbytes` is then empty, as for a folder that does not exist yet.
     """
 
     folder: str | None
     limit: int
     nbytes: dict[str, int]
+    problem: str | None = None
 
 
 class Gpu(Struct, frozen=True):
@@ -301,8 +303,12 @@ def _try_transport(name: str) -> str | None:
 
 def _cache() -> Cache:
     base = user_cache()
-    if base is None or not base.is_dir() or usable_folder(base) is None:
-        return Cache(None if base is None else str(base), LIMIT, {})
+    if base is None:
+        return Cache(None, LIMIT, {})
+    if not base.exists():
+        return Cache(str(base), LIMIT, {})
+    if (problem := folder_problem(base)) is not None:
+        return Cache(str(base), LIMIT, {}, problem)
     parts = {
         "compiled programs": tuple(base.glob("xla-*")),
         "compiled updates": (base / "kernels",),

@@ -105,8 +105,11 @@ def _caches(machine: Machine) -> Iterator[str]:
         yield "none: this user has no home folder; set PLACER_CACHE to a folder"
         return
     yield cache.folder
-    if not cache.nbytes:
-        yield "empty, or a folder that other users can write to"
+    if cache.problem is not None:
+        yield f"not used: {cache.problem}"
+        return
+    if not any(cache.nbytes.values()):
+        yield "empty"
         return
     sizes = (f"{name} {format_size(size)}" for name, size in cache.nbytes.items())
     yield f"{', '.join(sizes)}; limit of compiled code: {format_size(cache.limit)}"

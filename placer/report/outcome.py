@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -13,26 +14,40 @@ from placer.place.ids import format_nodes
 from placer.place.node_kinds import CPU, SERVER, NodeId
 from placer.plan.plan import Plan
 from placer.report.numbers import format_count, format_metrics, format_size, plural
-from placer.report.progress.view import table_text
+from placer.report.progress.view import holders_text, table_text
 from placer.report.shown_path import shown_path
-from placer.runtime.control.result import PredictionResult, Result
+from placer.runtime.control.result import PredictionResult, Restart, Result
 from placer.runtime.control.table_counts import TableCounts
+
+MOST_RESTARTS: Final = 10
+"""The largest number of restarts that are listed."""
 
 
 def result_lines(result: Result) -> Iterator[str]:
     """Yield the result of a run as lines of text."""
     sent = format_size(sum(result.bytes_sent.values()))
-    rate = format_count(result.samples_per_second)
-    yield f"{plural(result.steps, 'step')}, {rate} samples/s, {sent} sent"
+    steps = plural(result.steps, "step")
+    if not result.has_trained:
+        yield f"{steps}; nothing was left to train"
+    elif result.samples_per_second:
+        rate = format_count(result.samples_per_second)
+        yield f"{steps}, {rate} samples/s, {sent} sent"
+    else:  # The first step is not measured.
+        yield f"{steps}, {sent} sent"
     yield f"  last epoch  {format_metrics(result.metrics)}"
     if result.eval:
         yield f"  evaluation  {format_metrics(result.eval)}"
     if result.best_eval and result.best is None:
         # The line of the best checkpoint has the same metrics.
         yield f"  best        {format_metrics(result.best_eval)}  (step {result.best_step})"
+    if result.diverged:
+        yield f"  {result.diverged}"
     if result.staleness:
         text = staleness_text(result.staleness, result.staleness_bound)
         yield f"  staleness   {text}"
+    if result.geo_staleness:
+        text = staleness_text(result.geo_staleness, None)
+        yield f"  staleness   {text}  of GEO differences"
     if result.divergence is not None:
         yield f"  divergence  {result.divergence:.4g}"
     if result.untrained_rows:
@@ -41,9 +56,31 @@ def result_lines(result: Result) -> Iterator[str]:
     for name, counts in result.tables.items():
         known = {n: v for n, v in counts.items() if n != "hit_rate"}
         yield f"  {table_text(name, msgspec.convert(known, TableCounts))}"
+        if held := holders_text(result.table_rows.get(name, {})):
+            yield f"    {held}"
+    yield from restart_lines(result.restarts)
     width = max(map(len, result.shares), default=0)
     for node, shares in result.shares.items():
         yield f"  {node:{max(width, 10)}}  {_shares(shares)}"
+
+
+def restart_lines(restarts: Sequence[Restart]) -> Iterator[str]:
+    """Yield lines about the failures after which a run went on: the last of them, after the
+    totals if there are several."""
+    lines = [*map(str, restarts[-MOST_RESTARTS:])]
+    if len(restarts) > MOST_RESTARTS:
+        lines.insert(0, f"{len(restarts) - MOST_RESTARTS} before")
+    if len(restarts) > 1:
+        lines.insert(0, restarts_text(restarts))
+    for i, line in enumerate(lines):
+        yield f"  {'' if i else 'restarts':10}  {line}"
+
+
+def restarts_text(restarts: Sequence[Restart]) -> str:
+    """Return the number of restarts, their repeated steps and their time as text."""
+    again = plural(sum(each.again for each in restarts), "step")
+    seconds = sum(each.seconds for each in restarts)
+    return f"{len(restarts)}: {again} again, {seconds:.1f} s"
 
 
 def best_lines(best: Path) -> Iterator[str]:

@@ -6,10 +6,15 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from placer.report.compared_settings import setting_name, setting_text
+import msgspec
+
+from placer.plan.settings_by_key import setting_text
+from placer.report.compared_settings import setting_name
 from placer.report.numbers import format_duration, format_time, plural
-from placer.report.outcome import staleness_text
+from placer.report.outcome import restarts_text, staleness_text
+from placer.report.progress.view import holders_text
 from placer.report.run_files import Run
+from placer.runtime.control.events import Recovered, format_output
 
 MOST_NOTES: Final = 20
 """The largest number of warnings, failures and resumptions of a run that are shown."""
@@ -21,7 +26,6 @@ _MOST_OPTIMIZERS: Final = 4
 def about_run(run: Run) -> dict[str, str]:
     """Return the facts about a run that do not change during the run, by label."""
     command = run.command
-    settings = {**run.settings, **command.set}
     found = {
         "folder": str(run.folder),
         "command": command.command,
@@ -34,10 +38,12 @@ def about_run(run: Run) -> dict[str, str]:
         ),
         "nodes": _nodes(command.settings),
         "optimizer": "; ".join(_optimizers(command.settings)),
-        "batch": setting_text(settings.get("data.train.batch")),
+        "batch": setting_text(command.settings.get("data.train.batch")),
         "epochs": setting_text(command.settings.get("train.epochs")),
+        "sparse tables": "; ".join(_tables(run)),
         "started": format_time(command.started),
         "time": run_time(run.end.seconds),
+        "restarts": restarts_text(run.end.restarts) if run.end.restarts else "",
         "machine": _machine(command.machine),
         "versions": ", ".join(f"{k} {v}" for k, v in command.versions.items()),
     }
@@ -73,7 +79,7 @@ def _optimizers(settings: Mapping[str, Any]) -> Iterator[str]:
     tables: dict[str, dict[str, str]] = defaultdict(dict)
     for key, value in settings.items():
         section, _, name = key.rpartition(".")
-        if section.startswith(("optimizer.", "sparse_tables.")):
+        if section.startswith("optimizer."):
             tables[section.partition(".")[2]][name] = setting_text(value)
     described: dict[str, list[str]] = defaultdict(list)
     for name, table in tables.items():
@@ -87,6 +93,17 @@ def _optimizers(settings: Mapping[str, Any]) -> Iterator[str]:
         yield text if len(described) == 1 else f"{', '.join(names)}: {text}"
     if (more := len(described) - _MOST_OPTIMIZERS) > 0:
         yield f"{more} more"
+
+
+def _tables(run: Run) -> Iterator[str]:
+    """Yield the rows of each sparse table at the end of a run, also on each node."""
+    for name, size in run.end.tables.items():
+        text = f"{name}: {plural(size.rows, 'row')}"
+        if held := holders_text(run.end.table_rows.get(name, {})):
+            text += f" ({held})"
+        if size.counted:
+            text += f", {plural(size.counted, 'counted key')} without a row"
+        yield text
 
 
 def notes_of(run: Run) -> tuple[str, ...]:
@@ -113,6 +130,8 @@ def _noted(run: Run) -> Iterator[str]:
                 yield _warning(event["message"])
             case "resumed":
                 yield f"resumed after step {event['step']} from {event['path']}"
+            case "recovered":
+                yield format_output(msgspec.convert(event, Recovered))
             case "failed":
                 message = _first_line(event["message"])
                 if message and message not in ended:
@@ -129,7 +148,15 @@ def _first_line(text: str) -> str:
 
 def other_load(run: Run) -> str:
     """Return a sentence about other programs that may have slowed a run; else empty."""
-    used, cores = run.end.other_load, run.command.machine.get("cores")
+    return load_text(run.end.other_load, run.command.machine.get("cores"))
+
+
+def load_text(used: float | None, cores: int | None) -> str:
+    """Return a sentence about the cores that other programs used; empty if few or unknown.
+
+    >>> load_text(1.5, 2), load_text(0.1, 2)
+    ('other programs used 1.5 of 2 cores, which may have slowed the run', '')
+    """
     if used is None or not cores or used < LOADED * cores:
         return ""
     return (
@@ -157,7 +184,13 @@ def waits_of(run: Run) -> dict[str, float]:
 
 
 def staleness_of(run: Run) -> str:
-    """Return the mean, the median and the largest staleness of the gradients of a run;
-    empty for synchronous training."""
-    counts, bound = run.end.staleness, run.end.staleness_bound
-    return staleness_text(counts, bound) if counts else ""
+    """Return the mean, the median and the largest staleness of the gradients of a run, and
+    of its GEO differences; empty for synchronous training."""
+    end, texts = run.end, []
+    if end.staleness:
+        text = staleness_text(end.staleness, end.staleness_bound)
+        texts.append(f"Staleness of the gradients: {text}.")
+    if end.geo_staleness:
+        text = staleness_text(end.geo_staleness, None)
+        texts.append(f"Staleness of GEO differences: {text}.")
+    return " ".join(texts)

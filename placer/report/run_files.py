@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from math import ceil, isfinite
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -13,6 +16,7 @@ import msgspec
 from placer.errors import PlacerError
 from placer.plan.plan import OF_RUN, RUNS, is_build, read_plan
 from placer.plan.settings.evaluation_and_stopping import Best
+from placer.runtime.control.result import Restart
 from placer.system.files.nearest_path import path_hint
 
 Kind = TypeVar("Kind")
@@ -35,6 +39,11 @@ MODEL_DIGEST: Final = "model"
 GRAPH_DIGEST: Final = "graph"
 """The setting with a digest of the placed graph. It changes with the spec's ops, nodes and
 places."""
+
+_FIRST_ROWS: Final = 32
+"""The first loss of a run is a mean over the first steps with at least this many rows."""
+_LAST_STEPS: Final = 10
+"""The last loss of a run is a mean over this many steps."""
 
 FINISHED: Final = "finished"
 FAILED: Final = "failed"
@@ -97,10 +106,12 @@ class Command(msgspec.Struct, frozen=True):
 
 
 class StoredRows(msgspec.Struct, frozen=True):
-    """The rows and bytes that a sparse table has at the end of a run."""
+    """The rows, the bytes and the counted keys without a row that a sparse table has at
+    the end of a run."""
 
     rows: int
     nbytes: int
+    counted: int = 0
 
 
 class RunEnd(msgspec.Struct, frozen=True):
@@ -126,9 +137,14 @@ class RunEnd(msgspec.Struct, frozen=True):
         staleness: in asynchronous training, how many gradients were applied with each
             staleness.
         staleness_bound: the largest possible staleness; None without a bound.
+        geo_staleness: the same as `staleness` for differences of workers (`geo`).
         tables: the sizes of sparse tables, by name.
+        diverged: a sentence about a loss that rose to more than twice its first value;
+            empty if it did not.
+        table_rows: the number of rows of each sparse table on each node.
         other_load: the number of cores that other programs used during the run; None if
             it was not measured.
+        restarts: the failures after which the run went on.
     """
 
     ended: str
@@ -146,8 +162,12 @@ class RunEnd(msgspec.Struct, frozen=True):
     best: str | None = None
     staleness: dict[str, int] = {}
     staleness_bound: int | None = None
+    geo_staleness: dict[str, int] = {}
     other_load: float | None = None
     tables: dict[str, StoredRows] = {}
+    restarts: tuple[Restart, ...] = ()
+    diverged: str = ""
+    table_rows: dict[str, dict[str, int]] = {}
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -166,13 +186,13 @@ class Run(msgspec.Struct, frozen=True):
     @property
     def settings(self) -> Mapping[str, Any]:
         """The name of the model, and the settings and options of the run. The values of
-        `--set` take precedence."""
+        `--set` are included where no setting has the same key."""
         command = self.command
         return {
             NAME: command.name,
+            **command.set,
             **command.settings,
             **command.options,
-            **command.set,
         }
 
     @property
@@ -314,15 +334,20 @@ def _reason(error: Exception) -> str:
 
 
 class RunSummary:
-    """Collects the last step, the last evaluation and the best evaluation of a run.
+    """Collects the last step, the last evaluation and the best evaluation of a run, and
+    the first and the last losses.
 
     Args:
-        monitor: the metric that decides which evaluation is the best; None if the run
-            does not compare its evaluations.
+        command: the facts about the run.
     """
 
-    def __init__(self, monitor: Best | None) -> None:
-        self._monitor = monitor
+    def __init__(self, command: Command) -> None:
+        self._monitor = command.monitor
+        self._loss = command.settings.get("train.minimize")
+        batch = command.settings.get("data.train.batch", _FIRST_ROWS)
+        self._first_steps = min(_LAST_STEPS, ceil(_FIRST_ROWS / batch))
+        self._first_losses: list[float] = []
+        self._last_losses: deque[float] = deque(maxlen=_LAST_STEPS)
         self._last: Mapping[str, Any] = {}
         self._eval: Mapping[str, Any] = {}
         self._best: Mapping[str, Any] = {}
@@ -330,6 +355,11 @@ class RunSummary:
     def add(self, line: Mapping[str, Any]) -> None:
         """Add the next line of the history."""
         self._last = line
+        loss = line.get("metrics", {}).get(self._loss)
+        if loss is not None:
+            if len(self._first_losses) < self._first_steps:
+                self._first_losses.append(loss)
+            self._last_losses.append(loss)
         if "eval" in line:
             self._eval = line
             if self._is_best(line["eval"]):
@@ -341,6 +371,17 @@ class RunSummary:
         value = evaluation.get(self._monitor.metric)
         best = self._best.get("eval", {}).get(self._monitor.metric)
         return value is not None and self._monitor.improves(value, best)
+
+    def _diverged(self) -> str:
+        if len(self._last_losses) < _LAST_STEPS:
+            return ""
+        first, last = fmean(self._first_losses), fmean(self._last_losses)
+        if not (isfinite(last) and last - first > abs(first)):
+            return ""
+        return (
+            f"the loss rose from {first:.4g} to {last:.4g}, the mean of the last"
+            f" {_LAST_STEPS} steps"
+        )
 
     def end(self, ended: str, error: str | None = None) -> RunEnd:
         """Return the facts about the run after the lines so far."""
@@ -356,12 +397,13 @@ class RunSummary:
             eval_step=self._eval.get("step"),
             best_eval=self._best.get("eval", {}),
             best_step=self._best.get("step"),
+            diverged=self._diverged(),
         )
 
 
 def _unfinished(folder: Path, command: Command) -> RunEnd:
     """Return the facts about a run without a result, from its history."""
-    summary = RunSummary(command.monitor)
+    summary = RunSummary(command)
     for line in read_lines(folder / HISTORY):
         summary.add(line)
     return summary.end(RUNNING if is_running(folder) else KILLED)

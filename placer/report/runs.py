@@ -10,13 +10,13 @@ import msgspec
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from placer.plan.settings_by_key import setting_text
 from placer.report.best_run import best_runs, best_sentence, run_names
 from placer.report.compared_settings import (
     by_model,
     comparable_settings,
     differing_settings,
     setting_name,
-    setting_text,
 )
 from placer.report.fitted_table import ListColumn, fitting_columns, list_table
 from placer.report.numbers import format_count, format_time
@@ -46,11 +46,13 @@ def runs_view(runs: Sequence[Run], screen: Console) -> Iterator[RenderableType]:
 
 
 def _end_lines(run: Run) -> Iterator[Text]:
-    """Yield the error of a run, and the load of other programs."""
+    """Yield the error of a run, its rise of the loss, and the load of other programs."""
     if run.end.ended in (FAILED, INTERRUPTED) and run.end.error:
         line = run.end.error.partition("\n")[0]
         style = "red" if run.end.ended == FAILED else ""
         yield Text(f"{run.folder.name}: {line}", style)
+    if run.end.diverged:
+        yield Text(f"{run.folder.name}: {run.end.diverged}")
     if load := other_load(run):
         yield Text(f"{run.folder.name}: {load}")
 

@@ -10,9 +10,11 @@ from rich.console import RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
+from placer.compiler.graph.stored_bytes import state_bytes
 from placer.place.node_kinds import NodeId
 from placer.place.types import ITEM_BYTES
 from placer.plan.plan import NodePlan, Plan, SparseTable, Table
+from placer.plan.settings.training.optimizers import OPTAX, read_rule
 from placer.plan.settings.training.slicing import Block
 from placer.plan.table_text import (
     describe_optimizer,
@@ -22,7 +24,7 @@ from placer.plan.table_text import (
 )
 from placer.report.console import grid
 from placer.report.numbers import format_count, format_size, plural
-from placer.report.sparse_tables import format_row_bytes
+from placer.report.sparse_tables import format_empty_bytes, format_row_bytes
 
 
 def item_bytes(plan: Plan) -> dict[str, int]:
@@ -32,6 +34,17 @@ def item_bytes(plan: Plan) -> dict[str, int]:
 
 def block_bytes(block: Block, items: Mapping[str, int]) -> int:
     return (block.stop - block.start) * items[block.parameter]
+
+
+def slot_bytes(plan: Plan, table: Table, items: Mapping[str, int]) -> int:
+    """Return the bytes of the optimizer's state for the blocks of a dense table."""
+    if table.rule is None:
+        return 0
+    if table.rule == OPTAX:
+        made = plan.transformations[table.transformation]
+        return sum(state_bytes(made, b.parameter, b.numel) for b in table.blocks)
+    slots = len(read_rule(table.rule, table.hyper).first_slots)
+    return slots * _table_bytes(table, items)
 
 
 def table_views(plan: Plan) -> Iterator[RenderableType]:
@@ -68,7 +81,8 @@ def _head(node: NodePlan, number: int, name: str, text: str) -> Text:
 
 def _stored_rows(table: SparseTable, node: NodePlan) -> str:
     rows = f"rows of width {table.settings.dim:,}, {format_row_bytes(table)} each"
-    return f"{describe_partitions(table, node.name)}, {rows}"
+    empty = f"{format_empty_bytes(table, node.name)} without rows"
+    return f"{describe_partitions(table, node.name)}, {rows}, {empty}"
 
 
 def stored_by_kind(plan: Plan) -> dict[str, dict[str, int]]:

@@ -6,7 +6,12 @@ from collections.abc import Iterator
 
 from placer.place.ids import format_nodes
 from placer.plan.plan import Plan, SparseTable
-from placer.plan.settings.sparse.row_bytes import RowBytes, row_bytes, table_bytes
+from placer.plan.settings.sparse.row_bytes import (
+    CHUNK,
+    RowBytes,
+    row_bytes,
+    table_bytes,
+)
 from placer.plan.settings.sparse.table import (
     Admission,
     Always,
@@ -32,6 +37,13 @@ def format_row_bytes(table: SparseTable) -> str:
     """Return the smallest and largest number of bytes of a row."""
     low, high = row_bytes(table.settings, table.dtype).total
     return f"{format_count(low)}-{format_count(high)} bytes"
+
+
+def format_empty_bytes(table: SparseTable, node: str) -> str:
+    """Return the bytes of a node's part of a table without rows: the smallest index of each
+    partition, and the Bloom filter."""
+    held = len(table.partitions_of(node))
+    return format_size(table_bytes(table.settings, table.dtype, 0, held))
 
 
 def summarize_table(table: SparseTable) -> str:
@@ -75,12 +87,18 @@ def describe_table(plan: Plan, table: SparseTable) -> Iterator[str]:
     if settings.bounds is not None:
         low, high = settings.bounds
         yield f"elements are clipped to {low:g} to {high:g} after each update"
-    yield _row(row_bytes(settings, table.dtype))
+    row = row_bytes(settings, table.dtype)
+    yield _row(row)
+    each = " on each node" if len(table.holders) > 1 else ""
+    yield (
+        f"without rows it takes {format_empty_bytes(table, table.holders[0])}{each}; a"
+        f" partition allocates {CHUNK} rows at a time, {format_size(CHUNK * row.stored)}"
+    )
     if isinstance(settings.admit, Bloom):
         nbytes = format_size(settings.admit.nbytes)
         yield f"counters of keys without a row take {nbytes} on all nodes together"
     elif isinstance(settings.admit, Count | Score):
-        low, high = row_bytes(settings, table.dtype).index
+        low, high = row.index
         yield f"a counted key without a row takes {low}-{high} bytes"
     if expected := _expected(table):
         yield expected

@@ -18,8 +18,9 @@ from placer.plan.plan import NodePlan, Plan, device_peaks
 from placer.plan.settings.data.window import Window
 from placer.report.console import grid
 from placer.report.layers import INPUT, Layer, find_layers
+from placer.report.metric_bytes import LEAST, metric_bytes
 from placer.report.numbers import format_count, format_flops, format_size, plural
-from placer.report.server_tables import block_bytes, item_bytes
+from placer.report.server_tables import block_bytes, item_bytes, slot_bytes
 from placer.report.sparse_tables import summarize_table
 
 _MAX_LAYERS = 400
@@ -32,13 +33,16 @@ class ProcessMemory:
     ones.
 
     Attributes:
-        values, slots: The bytes in its tables.
+        values, slots: The bytes of parameters and of the optimizers' state in its tables.
+        copies: The other bytes of its tables: values and state while an update makes new
+            ones, copies for messages, and sums of gradients.
         peaks: The peak memory of each device, or of equal devices such as "gpu:0-7".
         limits: The memory of a device that the spec gives, by device kind.
     """
 
     values: int
     slots: int
+    copies: int
     activations: int
     peaks: tuple[tuple[str, int], ...]
     limits: tuple[tuple[str, int], ...]
@@ -80,21 +84,21 @@ def process_memory(plan: Plan) -> dict[str, ProcessMemory]:
     items = item_bytes(plan)
     groups: dict[tuple[str, int, ProcessMemory], list[str]] = {}
     for process, nodes in plan.processes.items():
-        key = NodeId(process).kind, len(nodes), _memory_of(nodes, items)
+        key = NodeId(process).kind, len(nodes), _memory_of(plan, nodes, items)
         groups.setdefault(key, []).extend(node.name for node in nodes)
     return {format_nodes(names): memory for (*_, memory), names in groups.items()}
 
 
-def _memory_of(nodes: Sequence[NodePlan], items: Mapping[str, int]) -> ProcessMemory:
-    values = sum(
-        block_bytes(block, items)
-        for node in nodes
-        for table in node.tables
-        for block in table.blocks
-    )
+def _memory_of(
+    plan: Plan, nodes: Sequence[NodePlan], items: Mapping[str, int]
+) -> ProcessMemory:
+    tables = [table for node in nodes for table in node.tables]
+    values = sum(block_bytes(block, items) for t in tables for block in t.blocks)
+    slots = sum(slot_bytes(plan, table, items) for table in tables)
     return ProcessMemory(
         values,
-        sum(node.table_bytes for node in nodes) - values,
+        slots,
+        sum(node.table_bytes for node in nodes) - values - slots,
         sum(node.activation_bytes for node in nodes),
         _peaks(nodes),
         _limits(nodes[0]),
@@ -259,6 +263,8 @@ def _totals(plan: Plan, step: Graph, layers: Sequence[Layer]) -> Grid:
         "": format_flops(flops) + (f", including {of_work}" if of_work else ""),
         " ": f"{format_size(sent)} sent on {plural(len(plan.step_edges), 'edge')}",
     }
+    if (of_metrics := metric_bytes(plan, step)) >= LEAST:
+        rows["  "] = f"{format_size(of_metrics)} of metrics sent to {plan.control}"
     for name, text in rows.items():
         table.add_row(name, text)
         if name == "parameters":
@@ -269,22 +275,22 @@ def _totals(plan: Plan, step: Graph, layers: Sequence[Layer]) -> Grid:
 
 
 def _memory_table(rows: Mapping[str, ProcessMemory]) -> Grid:
-    names = (
-        "each process",
-        "parameters",
-        "slots",
-        "activations",
-        "FLOPs",
-        "peak of devices",
-    )
-    table = grid(*names, numbers=names[1:5])
-    for column in table.columns[1:5]:
+    columns: dict[str, list[str]] = {
+        "each process": [*rows],
+        "parameters": [format_size(row.values) for row in rows.values()],
+        "slots": [format_size(row.slots) for row in rows.values()],
+    }
+    if any(row.copies for row in rows.values()):
+        columns["copies"] = [format_size(row.copies) for row in rows.values()]
+    columns["activations"] = [format_size(row.activations) for row in rows.values()]
+    columns["FLOPs"] = [format_flops(row.flops) for row in rows.values()]
+    numbers = [*columns][1:]
+    columns["peak of devices"] = [
+        row.devices.replace(", ", "\n") for row in rows.values()
+    ]
+    table = grid(*columns, numbers=numbers)
+    for column in table.columns[1:-1]:
         column.no_wrap = True
-    for processes, row in rows.items():
-        table.add_row(
-            processes,
-            *map(format_size, (row.values, row.slots, row.activations)),
-            format_flops(row.flops),
-            row.devices.replace(", ", "\n"),
-        )
+    for cells in zip(*columns.values(), strict=True):
+        table.add_row(*cells)
     return table

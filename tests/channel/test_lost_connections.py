@@ -119,6 +119,19 @@ def test_node_that_was_restarted_ends_the_run(alone, monkeypatch):
     channel.close()
 
 
+def test_a_restart_is_known_before_the_last_frames_are_read(alone, monkeypatch):
+    """Another thread may be about to read them."""
+    channel, connect = alone
+    channel.continues = True
+    monkeypatch.setattr(channel.mailbox, "read", lambda: False)
+    with connect() as node:
+        node.join()
+        channel.join()
+    with connect() as node:
+        node.send(node.hello(node.welcome(), incarnation=8))
+        assert node.refusal() == "the process was restarted"
+
+
 def test_a_restart_of_a_silent_node_ends_the_run(alone, monkeypatch):
     """Its machine may have ended, so that its connection has not."""
     monkeypatch.setattr("placer.channel.session.LATE_JOIN_WAIT", 0.01)

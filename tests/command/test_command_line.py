@@ -600,6 +600,11 @@ def test_explain_a_parameter(run_command: RunCommand, build: Path) -> None:
         "  initialized as xavier_uniform\n"
         "  stored on ps:0: a parameter is stored with its optimizer (adam)\n"
         "    h1.w: elements 0-8,191, 32,768 bytes, on ps:0 in table 'dense' (adam)\n"
+        "  dispatch: balanced puts the largest block first, each on the server with the "
+        "fewest bytes. With slots, h1.w has 98,304 bytes; ps:0 stores 98,304; the mean of "
+        "2 servers is 57,660\n"
+        "  h1.w is one block, because its 8,192 elements are at most min_block (8,192). "
+        "'train.slicing.min_block: 4096' divides it over 2 servers\n"
         "  dense: adam: learning rate cosine: {init: 0.01, steps: 220}, b1 0.9, "
         "b2 0.999, eps 1e-08; slots mu = 0 and nu = 0\n"
         "  the parameter is sent between nodes:\n"
@@ -638,7 +643,7 @@ def test_explain_an_inserted_op(run_command: RunCommand, build: Path) -> None:
         ("h2", "did you mean 'h1'?"),
         ("logit.w", "did you mean 'logits.w'?"),
         ("send.h1.w.grd", "did you mean 'send.h1.w.grad'?"),
-        ("nosuch", "`placer show --graph` lists the names"),
+        ("nosuch", "`placer explain` without a name lists the names"),
         ("ps:1", "'ps:1' is a node: see `placer show --node ps:1`"),
     ],
 )
@@ -681,8 +686,9 @@ def test_explain_follows_copies_between_memories_to_the_edge(
     result = run_command("explain", tmp_path / "build", "deep1.w").out
     assert result.splitlines()[-2:] == [
         "  its gradient is sent between nodes:",
-        "    edge 8: heter:0 -> ps:0, deep1.w.grad.d2h R -> R, 44,036 bytes per step, "
-        "with 5 other values",
+        "    edge 8: heter:0 -> ps:0, deep1.w.grad.d2h R -> R, 10,240 bytes per step, in a "
+        "message of 44,036 bytes together with deep1.b.grad.d2h, deep2.w.grad.d2h, "
+        "deep2.b.grad.d2h, deep.w.grad.d2h and 1 more",
     ]
 
 
@@ -691,16 +697,17 @@ def test_explain_follows_values_through_the_first_thread_of_a_process(
 ) -> None:
     spec = find_file("specs/digits_threads.yaml")
     lines = run_command("explain", spec, "h1.w").out.splitlines()
-    inside = "between threads of one process"
+    inside = "between threads of one process, in each step, together with"
     assert [line for line in lines if " per step" in line or " each step" in line] == [
-        "    edge 1: ps:0 -> worker:0-1.0, h1.w R -> R, 76,880 bytes per step, with 3 "
-        "other values",
-        f"    edge 2: worker:0-1.0 -> worker:0-1.0-1, h1.w.copy.1 R -> R, {inside}, in "
-        "each step, with 3 other values",
+        "    edge 1: ps:0 -> worker:0-1.0, h1.w R -> R, 65,536 bytes per step, in a "
+        "message of 76,880 bytes together with h1.b, logits.w, logits.b",
+        f"    edge 2: worker:0-1.0 -> worker:0-1.0-1, h1.w.copy.1 R -> R, {inside} "
+        "h1.b.copy.1, logits.w.copy.1, logits.b.copy.1",
         "    edge 3: worker:0-1.0-1 -> worker:0-1.0, h1.w.grad P -> P, summed in "
-        f"node order, {inside}, in each step, with 3 other values",
+        f"node order, {inside} h1.b.grad, logits.w.grad, logits.b.grad",
         "    edge 4: worker:0-1.0 -> ps:0, h1.w.grad.fold P -> R, summed in node "
-        "order, 76,880 bytes per step, with 3 other values",
+        "order, 65,536 bytes per step, in a message of 76,880 bytes together with "
+        "h1.b.grad.fold, logits.w.grad.fold, logits.b.grad.fold",
     ]
 
 
@@ -737,8 +744,95 @@ inserted: … needed at /node:ps:1/cpu (edge …):
 each node reads its own inputs: inputs are not sent:
   2 ops (read) at /node:worker/cpu: image, label
 other ops run as written in the spec, and gradient ops at the place of their forward op
+names to explain, besides the ops that `placer show --graph` lists:
+  inputs: image, label
+  layers: h1, logits, loss, accuracy, probability
+  parameters: h1.w, h1.b, logits.w, logits.b
+  tables: dense
 """
     )
+
+
+@pytest.mark.parametrize(
+    ("settings", "stored"),
+    [
+        (
+            ["train.slicing.min_block=4096"],
+            [
+                "  stored on ps:0-1: a parameter is stored with its optimizer (adam)",
+                "  dispatch: balanced puts the largest block first, each on the server with"
+                " the fewest bytes. With slots, h1.w.block0 has 49,152 bytes, h1.w.block1"
+                " has 49,152 bytes; ps:0 stores 64,512, ps:1 stores 50,808; the mean of 2"
+                " servers is 57,660",
+                "  h1.w has a block on each server, because blocks of whole rows with"
+                " min_block (4,096) elements suffice",
+            ],
+        ),
+        (
+            ["train.slicing.dispatch=merged"],
+            [
+                "  stored on ps:0-1: a parameter is stored with its optimizer (adam)",
+                "  dispatch: merged cuts the 9,610 elements of all parameters into equal"
+                " shares of 4,806",
+            ],
+        ),
+        (
+            ["train.slicing.dispatch=round_robin", "train.slicing.min_block=5000"],
+            [
+                "  stored on ps:0-1: a parameter is stored with its optimizer (adam)",
+                "  dispatch: round_robin assigns 5 blocks to 2 servers in turn",
+                "  h1.w has a block on each server, because blocks of whole rows with"
+                " min_block (5,000) elements suffice",
+            ],
+        ),
+        (
+            ["train.optimizer.place=/node:ps:1/cpu"],
+            [
+                "  stored on ps:1: a parameter is stored with its optimizer (adam)",
+                "  h1.w is not cut: its optimizer has one server",
+            ],
+        ),
+        (
+            ["train.optimizer.place=/node:worker/cpu"],
+            [
+                "  stored on worker:0-1, a copy on each: a parameter is stored with its"
+                " optimizer (adam)"
+            ],
+        ),
+    ],
+)
+def test_explain_says_why_a_parameter_is_where_it_is(
+    run_command: RunCommand, settings: list[str], stored: list[str]
+) -> None:
+    changes = [word for each in settings for word in ("--set", each)]
+    lines = run_command("explain", DIGITS, "h1.w", *changes).out.splitlines()
+    begins = ("  stored on", "  dispatch", "  h1.w ")
+    assert [line for line in lines if line.startswith(begins)] == stored
+
+
+def test_explain_names_the_optimizer_of_workers_and_the_sum_of_changes(
+    run_command: RunCommand,
+) -> None:
+    spec = find_file("specs/digits_geo.yaml")
+    lines = run_command("explain", spec, "h1.w").out.splitlines()
+    assert (
+        "  stored on ps:0: a parameter is stored with its optimizer (adam); workers train"
+        " copies, and the servers add their changes" in lines
+    )
+    assert "  worker:0-1 train their own copies, in table 'local' (adam)" in lines
+    (merged,) = (line for line in lines if line.startswith("  dense: "))
+    (local,) = (line for line in lines if line.startswith("  local: "))
+    assert merged.startswith(
+        "  dense: adds the changes of workers by sgd: learning rate"
+    )
+    assert local.startswith("  local: trains the worker's own copy by adam: learning")
+
+
+def test_explain_a_table(run_command: RunCommand, build: Path) -> None:
+    assert run_command("explain", build, "dense").out.splitlines()[1:] == [
+        "  ps:0: 1 block of 32,768 bytes: h1.w",
+        "  ps:1: 3 blocks of 5,672 bytes: h1.b, logits.w, logits.b",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -746,7 +840,7 @@ other ops run as written in the spec, and gradient ops at the place of their for
     [
         ("h1.ww", "did you mean 'h1.w'?"),
         ("worker:0", "'worker:0' is a node: see `placer show --node worker:0`"),
-        ("qqqqqq", "`placer show --graph` lists the names"),
+        ("qqqqqq", "`placer explain` without a name lists the names"),
     ],
 )
 def test_explain_an_unknown_name(

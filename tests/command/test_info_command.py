@@ -6,6 +6,7 @@ import json
 import os
 from importlib.metadata import version
 
+import msgspec
 import pytest
 from support.real_runs import run_command
 
@@ -66,6 +67,27 @@ def test_the_text_says_the_same_for_people(capsys, tmp_path, monkeypatch):
     assert "\ntransports     shared: works, used by default\n" in out
     assert f"\ncaches         {tmp_path}\n" in out
     assert "compiled programs 5.0 kB" in out
+
+
+def test_a_cache_is_empty_or_has_a_problem(tmp_path, monkeypatch):
+    def shown(folder):
+        monkeypatch.setenv("PLACER_CACHE", str(folder))
+        machine = msgspec.structs.replace(inspected, cache=machine_module._cache())
+        lines = [line.strip() for line in machine_lines(machine)]
+        at = next(n for n, line in enumerate(lines) if line.endswith(str(folder)))
+        return lines[at + 1]
+
+    inspected = inspect_machine()
+    new = tmp_path / "new"
+    assert shown(new) == "empty"
+    assert not new.exists()
+    new.mkdir()
+    assert shown(new) == "empty"
+    new.chmod(0o777)
+    assert shown(new) == f"not used: other users can write to it: chmod go-w {new}"
+    file = tmp_path / "file"
+    file.touch(0o600)
+    assert shown(file) == "not used: Not a directory"
 
 
 def test_a_choice_of_transport_that_does_not_exist_is_reported(monkeypatch):

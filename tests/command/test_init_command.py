@@ -9,8 +9,8 @@ import pytest
 import placer
 from placer.command.cli import main
 
-TABLE = "id,age,town,income\n" + "".join(
-    f"{i},{20 + i * 7 % 50},{'Rome' if i % 3 else ''},{'high' if i % 2 else 'low'}\n"
+TABLE = "id,age,rooms,town,income\n" + "".join(
+    f"{i},{20 + i * 7 % 50},{i % 3},{'Rome' if i % 3 else ''},{'high' if i % 2 else 'low'}\n"
     for i in range(40)
 )
 
@@ -42,8 +42,11 @@ def test_a_table_is_described_and_its_spec_named_like_it(init):
     status, out, _ = init("people.csv")
     assert status == 0
     assert out.splitlines() == [
-        "people.csv: 40 rows; 4 columns: the label, 1 of numbers, 1 of words, 1 left out",
+        "people.csv: 40 rows; 5 columns: the label, 1 of numbers, 1 of codes, 1 of words,"
+        " 1 left out",
         "  left out: id: it contains row numbers",
+        "  few whole numbers, read as codes: rooms; the comments of the spec say how to read"
+        " them as quantities",
         "label: income (a guess; choose another with --label COLUMN)",
         "task: classification, 2 classes",
         "written to people.yaml; train it with: placer train people.yaml",

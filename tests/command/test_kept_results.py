@@ -90,9 +90,10 @@ def test_only_the_fields_of_a_result_are_json(build: Path) -> None:
         "streams",
         "staleness",
         "staleness_bound",
+        "geo_staleness",
         "divergence",
     ]
-    keys += ["untrained_rows", "shares", "tables", "best"]
+    keys += ["untrained_rows", "shares", "tables", "table_rows", "best"]
     best = ["best_eval", "best_step"]
     assert list(json.loads(result_json(result))) == [*keys, *best]
     assert set(msgspec.to_builtins(result)) == {

@@ -60,4 +60,6 @@ def test_without_kept_parameters_a_run_says_how_to_keep_them(
     assert report == ["report", "runs/digits-2"]
     assert predict[:4] == ["predict", build, "--params", "p.safetensors"]
     assert run_command(*launch, "--quiet") == 0
-    assert not printed_commands(capsys.readouterr().out)
+    quiet = capsys.readouterr().out
+    assert quiet.startswith("1 step, ")
+    assert not printed_commands(quiet)

@@ -89,6 +89,9 @@ RUN: Mapping[str, Entry] = {
         Refused("--shrink", "needs 'resume' (--resume DIR)"),
         Refused("--shrink --resume {folder}", "no sparse table has `forget`"),
     ),
+    "--restarts": Refused(
+        "--in-process --restarts 2", "'restarts' cannot be used with in-process"
+    ),
     "--grace": Refused("--grace 5", "the run saves nothing"),
     "--base-port": Refused(
         "--in-process --base-port 9000", "'base_port' cannot be used"
@@ -186,6 +189,11 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "--python": (
             Refused("--python python3", "is for other machines"),
             Refused("--on slurm --python python3", "--python cannot be used with --on"),
+        ),
+        "--restarts": (
+            RUN["--restarts"],
+            Refused("--hosts {hosts} --restarts 2", "needs all nodes on this machine"),
+            Refused("--on slurm --restarts 2", "needs all nodes on this machine"),
         ),
         "--data": "the data, and what placer.data_folder() returns",
         "--json": Refused(f"{_ON} --json", "no effect with --write"),
@@ -286,6 +294,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
             "--base-port 9000 --endpoints worker:0=127.0.0.1:1,worker:1=127.0.0.1:2",
             "has an explicit port",
         ),
+        "--restarts": Refused("--restarts 2", "no launcher starts this node again"),
         "--join-timeout": _LIMIT,
         "--lost-after": _LIMIT,
         "--transport": "how the node listens",
@@ -294,6 +303,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "--order-fd": "hidden: of launchers",
         "--paced": "hidden: of launchers",
         "--prediction": "hidden: of launchers",
+        "--run-id": "hidden: of launchers",
     },
     "schema": {},
     "to-yaml": {"--out": "the file that is written"},

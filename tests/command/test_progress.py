@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from placer.channel.cause import Cause
 from placer.plan.settings.evaluation_and_stopping import Best
 from placer.report.progress.live_table import LiveTable
 from placer.report.progress.plain_lines import PlainLines
@@ -25,9 +26,12 @@ from placer.report.progress.sparkline import Series
 from placer.report.progress.time_left import TimeLeft
 from placer.report.progress.view import RunView, group_rows, node_rows
 from placer.runtime.control.events import (
+    Event,
+    Left,
     NodeWarning,
     Output,
     Predicted,
+    Recovered,
     Start,
     State,
     Step,
@@ -250,6 +254,43 @@ def test_the_live_table_shows_each_node_and_the_run(terminal: Console) -> None:
     assert lines[7].split() == ["7", "1", "0.5"]
 
 
+def test_a_recovery_shows_the_nodes_that_it_waits_for(terminal: Console) -> None:
+    table, out = LiveTable(view(), terminal), io.StringIO()
+    lines = PlainLines(view(clock=(clock := Clock())), out)
+
+    def show(*events: Event) -> str:
+        """Show events; return the line about the recovery."""
+        for event in events:
+            table(event)
+            lines(event)
+        shown = [
+            each for each in screen(table, 90, 24) if "rec" in each or "ag" in each
+        ]
+        return shown[0] if shown else ""
+
+    states = [State(node, "running", 9, waits=WaitCounts(9, 3)) for node in NODES]
+    lost = Cause("ps:0", "seen from worker:0", "lost")
+    left = Left("worker:0", 1, lost, root=False)
+    assert show(Start(1, 90, 10), step(9), *states) == ""
+    assert show(left) == "recovering"
+    assert screen(table, 90, 24)[-1].split() == ["ps:0", "recovering", "0", "bytes"]
+    waiting = State("worker:0", "connecting", 0, ("ps:0",))
+    assert show(waiting) == "recovering: waits for ps:0"
+    worker = screen(table, 90, 24)[-2].split()
+    assert worker == ["worker:0", "recovering", "0", "bytes", "ps:0"]
+    importing = State("ps:0", "importing")
+    assert show(importing, left) == "recovering: waits for ps:0 (importing)"
+    clock.now += 5.0
+    lines(waiting)
+    assert lines_of(out)[-1] == (
+        "recovering: waits for ps:0 (importing)"
+        "  worker:0 recovering (waits for ps:0)  ps:0 importing"
+    )
+    recovered = Recovered(2, 4, 5, 1.5, "ps:0", "ps:0 was killed")
+    assert show(recovered, *states) == "steps 5 to 9 are done again"
+    assert show(step(10)) == ""
+
+
 def test_a_small_terminal_shows_groups_of_nodes_and_the_last_evaluations(
     terminal: Console,
 ) -> None:
@@ -383,6 +424,7 @@ def holding(node: str, rows: int, *names: str) -> State:
     """A server with sparse tables of so many rows."""
     counts = TableCounts(
         rows=rows,
+        counted=3,
         nbytes=100 * rows,
         admitted=rows + 7,
         refused=5,
@@ -402,9 +444,10 @@ def test_the_live_table_adds_up_what_servers_hold(terminal: Console) -> None:
         table(holding(node, rows, "emb.table"))
     lines = screen(table, 80, 24)
     at = next(i for i, line in enumerate(lines) if line.startswith("table "))
-    heads = ["table", "rows", "admitted", "refused", "forgotten", "hit rate", "memory"]
+    heads = ["table", "rows", "counted", "admitted", "refused", "forgotten"]
+    heads += ["hit rate", "memory"]
     assert re.split("  +", lines[at]) == heads
-    numbers = ["emb.table", "2,000", "2,014", "10", "14", "50.0%", "200.0 kB"]
+    numbers = ["emb.table", "2,000", "6", "2,014", "10", "14", "50.0%", "200.0 kB"]
     assert re.split("  +", lines[at + 1]) == numbers
     assert lines[at + 2].startswith("node ")
 
@@ -429,7 +472,7 @@ def test_plain_lines_show_tables_with_an_evaluation_and_every_ten_seconds() -> N
             clock.now += 1.0
             show(step(number))
     text = (
-        "table emb.table  1,000 rows  1,007 admitted  5 refused  7 forgotten"
+        "table emb.table  1,000 rows  3 counted  1,007 admitted  5 refused  7 forgotten"
         "  hit rate 50.0%  100.0 kB"
     )
     heads = [line.split("  ")[0] for line in lines_of(out)]
@@ -513,9 +556,11 @@ def test_the_end_keeps_the_waits_of_each_class_of_nodes(terminal: Console) -> No
 def test_the_live_table_shows_the_staleness_of_all_servers(terminal: Console) -> None:
     run = run_with_waits()
     run.update(State("ps:0", "running", 3, staleness={"0": 5, "2": 1}))
-    run.update(State("worker:0", "running", 3, staleness={"10": 1, "9": 1}))
+    stale = {"10": 1, "9": 1}
+    run.update(State("worker:0", "running", 3, staleness=stale, geo_staleness={"4": 1}))
     lines = screen(LiveTable(run, terminal), 80, 24)
-    assert lines[3] == "staleness: mean 2.62, maximum 10"
+    shown = "staleness: mean 2.62, maximum 10  GEO staleness: mean 4.00, maximum 4"
+    assert lines[3] == shown
 
 
 def test_a_node_that_has_stalled_shows_the_nodes_that_it_waits_for_now() -> None:

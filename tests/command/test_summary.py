@@ -11,7 +11,9 @@ from rich.console import Console
 from placer.compiler.build_or_spec import LoadedBuild, load_build
 from placer.plan.settings.training.optimizers import RULES
 from placer.report import summary
+from placer.report.explain import BuildInfo, explain
 from placer.report.layers import Layer, find_layers
+from placer.report.metric_bytes import metric_bytes
 from placer.report.numbers import format_size
 from placer.report.summary import process_memory, summarize
 from placer.system.resources import find_file
@@ -61,6 +63,16 @@ worker:0-1       0 bytes  0 bytes     169.8 kB    2.6 MFLOPs  cpu:0 169.8 kB
 ps:0             32.8 kB  65.5 kB      65.5 kB  139.3 kFLOPs  cpu:0 163.8 kB
 ps:1              5.7 kB  11.3 kB      10.3 kB   24.1 kFLOPs  cpu:0 27.3 kB"""
     )
+
+
+@pytest.mark.parametrize("microbatches", [1, 2])
+def test_histograms_of_metrics_count_as_bytes_of_a_step(microbatches: int) -> None:
+    file, parts = find_file("specs/wide_deep_sparse.yaml"), microbatches
+    build = load_build(Path(file), overrides=[f"train.microbatches={parts}"])
+    # Of two workers, one sends 2 x 4,097 counts of int32, and the loss as float64.
+    assert metric_bytes(build.plan, build.graphs[0]) == 2 * 4097 * 4 + 8
+    (line,) = (line for line in text(build) if "of metrics" in line)
+    assert line.strip() == "32.8 kB of metrics sent to worker:0"
 
 
 def test_a_place_that_differs_has_a_column() -> None:
@@ -180,12 +192,18 @@ def test_a_parameter_counts_in_the_first_layer_that_uses_it() -> None:
 )
 def test_layers_have_all_parameters_whatever_their_placement(spec: str) -> None:
     build = load(spec)
-    counted = sum(layer.parameters for layer in layers(build).values())
+    info = BuildInfo(build.plan, build.graphs)
+    counted = 0
+    for layer in layers(build).values():
+        counted += layer.parameters
+        assert list(explain(info, layer.name))
     sizes = [line for line in text(build) if line.startswith("parameters ")]
     assert sizes[0].split()[1] == f"{counted:,}"
     memory = process_memory(build.plan)
     tables = sum(node.table_bytes for node in build.plan.nodes)
-    alone = {n: m.values + m.slots for n, m in memory.items() if "-" not in n}
+    alone = {
+        n: m.values + m.slots + m.copies for n, m in memory.items() if "-" not in n
+    }
     assert sum(alone.values()) == tables
     alone_build = load_build(build.path, single_process=True)
     kinds = [(layer.name, layer.kind, layer.output) for layer in layers(build).values()]

@@ -67,6 +67,25 @@ def test_the_folder_of_a_run_without_a_step_is_removed_and_named(
     assert not Path("runs/digits-1").exists()
 
 
+@pytest.mark.parametrize("logs", [[], ["--logs", "kept"]])
+def test_a_run_names_its_logs_at_the_start_if_it_keeps_them(
+    run_command: RunCommand,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    logs: list[str],
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise PlacerError("no node started")
+
+    monkeypatch.setattr("placer.launcher.launch.launch_processes", fail)
+    train = [word for word in TRAIN if word != "--in-process"]
+    assert run_command(*train, *logs) != 0
+    captured = capsys.readouterr()
+    assert "no node started" in captured.err
+    assert ("digits: logs in kept\n" in captured.out) == bool(logs)
+    assert captured.out.count("logs in") == bool(logs)
+
+
 def test_a_named_folder_may_hold_other_files_of_the_run(
     run_command: RunCommand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -90,7 +109,10 @@ def test_a_named_folder_may_hold_other_files_of_the_run(
 def test_files_that_a_run_keeps_are_not_overwritten(
     run_command: RunCommand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_command(*TRAIN, "--out", "first") == 0
+    assert run_command(*TRAIN, "--out", "first", "--json", "--quiet") == 0
+    quiet = capsys.readouterr()
+    assert json.loads(quiet.out)["steps"] == 1
+    assert quiet.err == ""
     before = (tmp_path / "first" / "history.jsonl").read_bytes()
     (tmp_path / "link").symlink_to("first/result.json")
     launch = ["launch", "first/build", "--in-process", "--steps", "1"]

@@ -18,6 +18,7 @@ from placer.errors import BuildError, PlacerError, SpecError
 from placer.plan.check import check_plan
 from placer.plan.plan import to_json
 from placer.plan.table_text import describe_optimizer
+from placer.report.summary import process_memory
 from placer.runtime.metrics.learning_rates import rate_schedules
 
 RULES = inspect.getsource(optax_rules)
@@ -471,15 +472,21 @@ def test_an_optimizer_without_a_rate_reports_none(folder):
 
 
 def test_the_state_is_part_of_the_memory_of_servers(folder):
-    def bytes_of(optimizer):
+    def memory_of(optimizer):
         plan = compiled(two_layers(optimizer=optimizer, width=64), folder).plan
-        return sum(node.table_bytes for node in plan.nodes)
+        servers = [m for name, m in process_memory(plan).items() if "ps" in name]
+        total = sum(m.values + m.slots + m.copies for m in servers)
+        assert total == sum(node.table_bytes for node in plan.nodes)
+        return [sum(getattr(m, of) for m in servers) for of in ("slots", "copies")]
 
+    elements, counts = 64 * 64 + 64 + 64 * 4 + 4, 4 * 4
+    moments = 2 * 4 * elements + counts
     # Each update makes new arrays of the values and of both moments.
-    adam = bytes_of("{op: optax, fn: 'rules:adam', learning_rate: 0.1}")
-    sgd = bytes_of("{op: sgd, learning_rate: 0.1}")
-    elements = 64 * 64 + 64 + 64 * 4 + 4
-    assert 5 * 4 * elements <= adam - sgd < 6 * 4 * elements
+    assert memory_of("{op: optax, fn: 'rules:adam', learning_rate: 0.1}") == [
+        moments,
+        4 * elements + moments,
+    ]
+    assert memory_of("{op: adam, learning_rate: 0.1}") == [2 * 4 * elements, 0]
 
 
 @pytest.mark.parametrize(

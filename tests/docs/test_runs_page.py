@@ -9,6 +9,7 @@ from typing import get_args
 import pytest
 
 from placer.report.run_files import KEPT, Command, RunEnd
+from placer.report.step.works import WORK
 from placer.runtime.control.events import (
     CheckpointSaved,
     Event,
@@ -18,6 +19,7 @@ from placer.runtime.control.events import (
 )
 from placer.runtime.control.result import PredictionResult, Result
 from placer.runtime.control.table_counts import TableCounts
+from placer.runtime.timeline.recorder import RECEIVE, SEND, WAIT
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "runs.md").read_text()
 OF_OTHER_FILES = (Step, Result, PredictionResult, Predicted, Output)
@@ -43,6 +45,14 @@ def test_the_page_has_the_keys_of_the_command_and_of_the_result() -> None:
     assert {*Command.__struct_fields__} <= keys_of("command.json")
     keys = {*RunEnd.__struct_fields__, *Result.__struct_fields__}
     assert keys <= keys_of("result.json")
+
+
+def test_the_page_and_the_docstring_have_the_keys_of_shares() -> None:
+    (row,) = re.findall(r"^\| `shares` .*$", section_of("result.json"), re.M)
+    _, _, text = (Result.__doc__ or "").partition("        shares: ")
+    for text_of in (row, text.partition("        tables: ")[0]):
+        keys = {*re.findall(r"`([a-z]+)`", text_of)} - {"shares", "other"}
+        assert keys == {*WORK, SEND, RECEIVE, WAIT}
 
 
 def test_the_page_has_the_counts_of_a_table() -> None:

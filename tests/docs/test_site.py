@@ -36,6 +36,7 @@ def test_every_command_and_option_is_in_the_reference():
     for option in ("--steps N", "--lost-after SECONDS", "--in-process"):
         assert f"{{option}} {option}\n" in pages["launch"], option
     assert "## placer key new" in pages["key"]
+    assert "```{terminal} placer explain specs/digits.yaml h1.w\n" in pages["explain"]
 
 
 @pytest.mark.parametrize(

@@ -23,13 +23,14 @@ from placer.launcher.run_command import command_of
 from placer.launcher.run_folder import _runs_of
 from placer.launcher.run_record import RunRecord
 from placer.plan.settings.evaluation_and_stopping import Best
-from placer.plan.settings.sparse.table import SparseTable
-from placer.report.run_files import Command, Run
+from placer.report.compared_settings import differing_settings
+from placer.report.run_files import Command, Run, RunEnd
 from placer.runtime.control.events import (
     CheckpointSaved,
     Event,
     NodeFailure,
     NodeWarning,
+    Recovered,
     State,
     Step,
 )
@@ -99,34 +100,62 @@ def test_each_setting_of_a_sparse_table_can_be_compared(tmp_path: Path) -> None:
     spec = find_file("specs/wide_deep_sparse.yaml")
     plan = placer.compile(spec, tmp_path / "build")
     settings = command_of(tmp_path / "build", plan, Options()).settings
-    wide, vectors = "sparse_tables.wide.table", "sparse_tables.vectors.table"
-    assert settings[f"{vectors}.dim"] == 16
-    assert settings[f"{vectors}.init"] == ("normal", (0.0, 0.01))
-    assert settings[f"{vectors}.learning_rate"] == {
+    assert settings["graph.vectors.dim"] == 16
+    assert settings["graph.vectors.init"] == ("normal", (0.0, 0.01))
+    assert settings["graph.wide.admit"] == "always"
+    assert settings["optimizer.vectors.table.learning_rate"] == {
         "cosine": {"init": 0.15, "steps": 512}
     }
-    assert settings[f"{wide}.initial_accumulator_value"] == 1e-4
-    fields = SparseTable.__struct_fields__
-    named = {key.removeprefix(f"{wide}.") for key in settings}
-    no_defaults = {"name", "rule", "hyper", "score", "capacity", "bounds"}
-    assert {*fields} - no_defaults <= named
+    assert settings["optimizer.wide.table.initial_accumulator_value"] == 1e-4
     changed = {
         "train.optimizer.2.update": "async",
         "train.optimizer.0.update": "async",
         "train.optimizer.1.update": "async",
         "graph.vectors.capacity": "1000000",
-        "graph.vectors.admit": "{count: 3}",
+        "graph.vectors.admit": "{bloom: {count: 3, bytes: 64000}}",
+        "graph.vectors.forget": "{unseen_steps: 10}",
+        "graph.vectors.score": "{show_weight: 0.5, decay: 0.25}",
     }
     texts = [f"{key}={value}" for key, value in changed.items()]
     plan = placer.compile(spec, tmp_path / "other", overrides=texts)
     other = command_of(tmp_path / "other", plan, Options()).settings
     differ = {key for key in {*settings, *other} if settings.get(key) != other.get(key)}
-    assert {
-        f"{vectors}.capacity",
-        f"{vectors}.admit",
-        f"{vectors}.update",
-        "optimizer.dense2.update",
-    } <= differ
+    assert {key: other[key] for key in differ - {"graph", "model"}} == {
+        "graph.vectors.capacity": 1000000,
+        "graph.vectors.admit": {"bloom": {"count": 3, "bytes": 64000}},
+        "graph.vectors.forget": {"every": 256, "unseen_steps": 10},
+        "graph.vectors.score": {
+            "show_weight": 0.5,
+            "click_weight": 1.0,
+            "decay": 0.25,
+        },
+        "optimizer.wide.table.update": "async",
+        "optimizer.vectors.table.update": "async",
+        "optimizer.dense2.update": "async",
+    }
+
+
+def test_equal_settings_in_other_words_are_no_difference(tmp_path: Path) -> None:
+    def run_with(*texts: str) -> Run:
+        plan = placer.compile(
+            find_file("specs/digits.yaml"), tmp_path / "build", overrides=texts
+        )
+        command = command_of(tmp_path / "build", plan, Options(), overrides=texts)
+        return Run(tmp_path, command, RunEnd("finished"))
+
+    update, rate = "train.optimizer.update", "train.optimizer.learning_rate"
+    plain = run_with()
+    sync = run_with(f"{update}={{sync: {{backup: 0}}}}", "graph.h1.size=128")
+    bounded = run_with(f"{update}={{async: {{max_staleness: 0}}}}")
+    assert differing_settings([plain, run_with(f"{update}=sync"), sync, bounded]) == []
+    geo = run_with(f"{update}={{geo: {{every: 10}}}}")
+    same_geo = run_with("train.optimizer.0.update={geo: {scale: mean, every: 10}}")
+    assert differing_settings([geo, same_geo]) == []
+    assert differing_settings([plain, geo, same_geo]) == [update]
+    fast = run_with(f"{rate}=.1")
+    same_rate = run_with("train.optimizer.0.learning_rate=1.0e-1")
+    assert differing_settings([fast, same_rate]) == []
+    assert differing_settings([plain, fast, same_rate]) == [rate]
 
 
 def test_a_launch_has_its_own_folder_beside_the_run_of_the_build(spec: str) -> None:
@@ -220,14 +249,49 @@ def test_a_resumed_training_has_a_new_folder_if_no_run_saved_its_checkpoint(
     assert steps_of(run_in("branch")) == [4, 5]
 
 
-def test_a_run_that_had_already_ended_has_its_result_again(spec: str) -> None:
+def test_a_run_without_further_steps_keeps_its_settings_and_its_result(
+    spec: str,
+) -> None:
     train(spec, 2, checkpoint="runs/small-1/kept")
-    first = run_in("runs").end
-    train(spec, 2, "runs/small-1/kept")
-    again = run_in("runs")
-    assert steps_of(again) == [1, 2]
-    assert (again.end.steps, again.end.seconds) == (2, first.seconds)
-    assert again.end.metrics == first.metrics
+    files = [Path("runs/small-1") / name for name in ("command.json", "result.json")]
+    before = [file.read_bytes() for file in files]
+    changed = {"train.optimizer.learning_rate": 0.75}
+    how: dict[str, Any] = {"in_process": True, "overrides": changed}
+    resumed = placer.train(spec, steps=2, resume="runs/small-1/kept", **how)
+    assert repr(resumed).startswith("Result: 2 steps; nothing was left to train")
+    assert resumed.folder == Path("runs/small-1").resolve()
+    assert steps_of(run_in("runs")) == [1, 2]
+    assert [file.read_bytes() for file in files] == before
+
+
+def test_an_interrupted_run_without_further_steps_has_finished(tmp_path: Path) -> None:
+    first = step(1, samples_per_second=64.0)
+    record(tmp_path, first, error=KeyboardInterrupt("saved"))
+    record(tmp_path, Result(1, {"loss": 1.0}, {}, 0.0, {}))
+    (run,) = find_runs(tmp_path)
+    assert (run.end.ended, run.end.error, run.end.steps) == ("finished", None, 1)
+    assert run.end.samples_per_second == 64.0
+
+
+@pytest.mark.parametrize(
+    ("batch", "last", "rose"),
+    [
+        (32, 4.5, "the loss rose from 2 to 4.5, the mean of the last 10 steps"),
+        (32, 3.5, ""),
+        (4, 4.5, ""),  # The mean over the first eight steps is larger.
+    ],
+)
+def test_a_loss_that_rose_is_in_the_result(
+    tmp_path: Path, batch: int, last: float, rose: str
+) -> None:
+    settings = {"train.minimize": "loss", "data.train.batch": batch}
+    result = Result(20, {"loss": 9.0}, {}, 1.0, {})
+    with RunRecord(lambda _: tmp_path, replace(COMMAND, settings=settings)) as running:
+        for number, loss in enumerate([2.0, *[50.0] * 9, *[last] * 10], start=1):
+            running.note(replace(step(number), metrics={"loss": loss}))
+        running.note(result)
+    (run,) = find_runs(tmp_path)
+    assert (result.diverged, run.end.diverged) == (rose, rose)
 
 
 def test_only_an_ended_run_of_the_same_model_is_continued(tmp_path: Path) -> None:
@@ -252,10 +316,15 @@ def test_only_an_ended_run_of_the_same_model_is_continued(tmp_path: Path) -> Non
 
 def test_a_failed_run_keeps_its_root_cause(tmp_path: Path) -> None:
     seen = step(1), step(2, eval={"loss": 0.25})
-    record(tmp_path, *seen, step(3), error=placer.PlacerError("worker:0 was killed"))
+    went_on = Recovered(2, 1, 1, 0.51234, "ps:0", "ps:0 was killed\n  line")
+    error = placer.PlacerError("worker:0 was killed")
+    record(tmp_path, *seen, went_on, step(3), error=error)
     (run,) = find_runs(tmp_path)
     assert (run.end.ended, run.end.error) == ("failed", "worker:0 was killed")
     assert (run.end.steps, run.end.seconds, run.end.eval) == (3, 1.5, {"loss": 0.25})
+    (restart,) = run.end.restarts
+    assert str(restart) == "ps:0 was killed (1 step again, 0.5 s)"
+    assert [each["again"] for each in run.events()] == [1]
 
 
 def test_an_interrupted_run_keeps_its_steps_and_its_best_checkpoint(
@@ -337,7 +406,15 @@ def test_evaluations_have_the_waits_of_nodes_and_the_counts_of_servers(
         tables = {"emb": TableCounts(rows=rows)} if rows else {}
         stale = {"1": rows, "10": 1, "2": 2} if rows else {}
         waits = WaitCounts(samples, waiting)
-        return State(node, "running", 1, tables=tables, staleness=stale, waits=waits)
+        return State(
+            node,
+            "running",
+            1,
+            tables=tables,
+            staleness=stale,
+            geo_staleness={"3": 2} if rows else {},
+            waits=waits,
+        )
 
     first = [state("worker:0", 5, 5), state("ps:0", 9, 0, 3), state("ps:1", 9, 0, 4)]
     others = [state("worker:0", 20, 5), state("ps:0", 25, 5, 5)]
@@ -364,6 +441,7 @@ def test_evaluations_have_the_waits_of_nodes_and_the_counts_of_servers(
     assert "waiting" not in late
     assert last["waiting"] == {"ps:0": 0.1, "ps:1": 0.0, "worker:0": 1.0}
     assert [*late["staleness"].items()] == [("1", 11), ("2", 4), ("10", 2)]
+    assert late["geo_staleness"] == {"3": 4}
 
 
 def test_a_long_history_keeps_every_few_steps_and_all_evaluations(

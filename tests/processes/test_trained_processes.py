@@ -30,8 +30,9 @@ from placer.runtime.process.threads import run_in_threads
 
 KEYS = ["steps", "metrics", "eval", "samples_per_second", "bytes_sent"]
 KEYS += ["checkpoint_seconds", "streams", "staleness"]
-KEYS += ["staleness_bound", "divergence"]
-KEYS += ["untrained_rows", "shares", "tables", "best", "best_eval", "best_step"]
+KEYS += ["staleness_bound", "geo_staleness", "divergence"]
+KEYS += ["untrained_rows", "shares", "tables", "table_rows", "best"]
+KEYS += ["best_eval", "best_step"]
 
 
 def compile_spec(

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from rich.console import Console
 from support.checkpoints import WRITTEN, write_checkpoint
 
+from placer.checkpoint.attempts import AttemptBegun, AttemptFailed, add_attempt
 from placer.checkpoint.folder import set_best
 from placer.checkpoint.manifest import Watched
 from placer.command.checkpoints import checkpoints_command
@@ -50,6 +51,36 @@ def test_a_folder_is_listed_with_a_line_for_each_checkpoint(kept):
     assert last[4:] == ["ps:0-1", "nan", "0.8", "verified"]
     assert first[-1] == "verified, best"
     assert words_of(run(kept, "--no-verify")[1][2])[-1] == "not verified, best"
+
+
+def test_attempts_are_listed_with_their_failures(kept):
+    lost = "lost: its process has ended; its last status was: step 12"
+    failures = (
+        ("ps:0", "step 12", "ValueError: bad\n  line", True),
+        ("ps:1", "seen from ps:0", lost, False),
+        None,  # of the node that writes them
+        None,
+    )
+    for number, failure in enumerate(failures, start=1):
+        add_attempt(kept, AttemptBegun("a", number, 10 * (number > 1), WRITTEN))
+        if failure is not None:
+            add_attempt(kept, AttemptFailed("a", number, *failure, WRITTEN))
+    add_attempt(kept, AttemptBegun("b", 1, 20, WRITTEN))
+    status, lines = run(kept)
+    assert status == 0
+    began = format_time(WRITTEN)
+    assert [words_of(line) for line in lines[4:]] == [
+        ["attempt", "began", "after step", "failure"],
+        ["1", began, "0", "ps:0: step 12: ValueError: bad"],
+        ["2", began, "10", "ps:1: lost: its process has ended"],
+        ["3", began, "10", "the first node was lost"],
+        ["4", began, "10"],
+        ["1", began, "20"],
+    ]
+    printed = CliRunner().invoke(checkpoints_command, [str(kept), "--json"]).stdout
+    attempts = json.loads(printed)["attempts"]
+    assert [each["attempt"] for each in attempts[:3]] == ["begun", "failed", "begun"]
+    assert attempts[1]["what"] == "ValueError: bad\n  line"
 
 
 def test_a_damaged_checkpoint_is_an_error_after_the_list(kept):

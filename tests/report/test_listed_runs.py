@@ -16,8 +16,9 @@ from support.kept_runs import find_runs
 from placer.command.runs import runs_command
 from placer.errors import PlacerError
 from placer.plan.settings.evaluation_and_stopping import Best
-from placer.report.run_files import Command, RunEnd, read_run
+from placer.report.run_files import Command, RunEnd, StoredRows, read_run
 from placer.report.runs import differing_settings, runs_facts, runs_view
+from placer.runtime.control.result import Restart
 
 
 def write_run(
@@ -57,7 +58,7 @@ def runs(tmp_path: Path) -> Path:
         2.0,
         end=failed,
         set={"rate": 0.2},
-        settings=settings,
+        settings={**settings, "rate": 0.2},
         options={"steps": 9, "save_params": "x"},
     )
     write_run(tmp_path / "digits-9", 1.0, end=finished, settings=settings)
@@ -155,6 +156,20 @@ def test_a_list_has_the_best_evaluation_and_its_step(tmp_path: Path) -> None:
     assert second[1:5] == ["0.5", "0.125", "1,500", "last"]
 
 
+def test_a_single_run_is_listed_with_the_rows_on_each_server(tmp_path: Path) -> None:
+    few = {"ps:0": 3, "ps:1": 4}
+    many = {f"ps:{i}": 1000 + i for i in range(8)}
+    tables = {"a": StoredRows(7, 80, counted=2), "b": StoredRows(8028, 90)}
+    end = RunEnd("finished", tables=tables, table_rows={"a": few, "b": many})
+    write_run(tmp_path / "a-1", 1.0, end=end)
+    _, text = listed(str(tmp_path))
+    (line,) = (each for each in text.splitlines() if "sparse tables" in each)
+    assert line.endswith(
+        "  a: 7 rows (3 rows on ps:0, 4 on ps:1), 2 counted keys without a row; b: 8,028"
+        " rows (1,000 to 1,007 rows on each of 8 nodes)"
+    )
+
+
 def test_a_digest_of_the_graph_is_listed_if_no_other_setting_explains_it(
     tmp_path: Path,
 ) -> None:
@@ -250,7 +265,13 @@ def test_a_number_of_nodes_of_set_is_one_column(tmp_path: Path) -> None:
 
 
 def test_one_run_is_shown_with_its_settings_and_warnings(tmp_path: Path) -> None:
-    end = RunEnd("finished", steps=9, seconds=61.0, warnings=("late\n  more",))
+    end = RunEnd(
+        "finished",
+        steps=9,
+        seconds=61.0,
+        warnings=("late\n  more",),
+        restarts=(Restart("ps:0", "killed", 4, 2, 1.25),) * 2,
+    )
     settings = {
         "nodes.worker": 2,
         "data.train.batch": 16,
@@ -261,6 +282,7 @@ def test_one_run_is_shown_with_its_settings_and_warnings(tmp_path: Path) -> None
     events = [
         {"event": "warning", "message": "learning rate 0"},
         {"event": "resumed", "step": 4, "path": "ck/step-4", "differs": None},
+        {"event": "recovered", "attempt": 2, "step": 4, "again": 2, "seconds": 1.25},
         {"event": "failed", "message": "worker:0 was killed"},
         {"event": "start"},
     ]
@@ -273,21 +295,28 @@ def test_one_run_is_shown_with_its_settings_and_warnings(tmp_path: Path) -> None
     assert "optimizer sgd, learning rate 0.5" in shown
     assert "nodes worker: 2" in shown
     assert "batch 16" in shown
-    assert shown[-4:] == [
+    assert "restarts 2: 4 steps again, 2.5 s" in shown
+    assert shown[-5:] == [
         "warning: learning rate 0",
         "resumed after step 4 from ck/step-4",
+        "all nodes go back to step 4; 2 steps are done again; 1.2 s",
         "failure: worker:0 was killed",
         "warning: late",
     ]
 
 
-def test_a_run_beside_other_programs_is_marked(tmp_path: Path) -> None:
+def test_a_run_beside_other_programs_or_with_a_higher_loss_is_marked(
+    tmp_path: Path,
+) -> None:
     for i, load in enumerate((0.1, 1.5)):
-        write_run(tmp_path / f"a-{i}", i, end=RunEnd("finished", other_load=load))
+        rose = "the loss rose" if i else ""
+        end = RunEnd("finished", other_load=load, diverged=rose)
+        write_run(tmp_path / f"a-{i}", i, end=end)
         file = tmp_path / f"a-{i}" / "command.json"
         command = msgspec.json.decode(file.read_bytes(), type=Command)
         command = msgspec.structs.replace(command, machine={"cores": 2})
         file.write_bytes(msgspec.json.encode(command))
     _, text = listed(str(tmp_path))
+    assert "a-1: the loss rose" in text
     assert "a-1: other programs used 1.5 of 2 cores" in text
     assert "a-0: " not in text

@@ -17,7 +17,7 @@ from placer.plan.settings.evaluation_and_stopping import Best
 from placer.report.best_run import best_sentence, run_names
 from placer.report.page.curves import curves_of, decimate
 from placer.report.page.runs import run_facts
-from placer.report.run_about import waits_of
+from placer.report.run_about import staleness_of, waits_of
 from placer.report.run_files import Command, Run, RunEnd
 
 ACCURACY = Best("accuracy", "max")
@@ -49,6 +49,16 @@ def run(
     if accuracy is not None:
         end = replace(end, best_eval={"accuracy": accuracy}, best_step=step)
     return Run(Path("runs") / name, command, end)
+
+
+def test_gradients_and_differences_have_their_own_staleness() -> None:
+    both = run("digits-1")
+    counts = {"staleness": {"0": 1}, "geo_staleness": {"2": 1, "40": 1}}
+    both = replace(both, end=replace(both.end, staleness_bound=5, **counts))
+    assert staleness_of(both) == (
+        "Staleness of the gradients: mean 0.00  median 0  maximum 0 of at most 5."
+        " Staleness of GEO differences: mean 21.00  median 40  maximum 40."
+    )
 
 
 def test_the_best_run_is_named_with_the_nearest_run() -> None:
@@ -160,11 +170,11 @@ def test_a_run_without_a_compared_metric_shows_its_last_evaluation() -> None:
 
 def test_a_setting_of_set_is_listed_once() -> None:
     changed = run("a", 0.9, **{"optimizer.dense.rate": 1})
-    command = replace(changed.command, set={"train.rate": 1})
+    command = replace(changed.command, set={"train.optimizer.rate": 1})
     runs = [replace(changed, command=command)]
     runs.append(run("b", 0.8, **{"optimizer.dense.rate": 2}))
     found = [each.settings for each in run_facts(runs)]
-    assert found == [{"train.rate": "1"}, {"train.rate": "2"}]
+    assert found == [{"train.optimizer.rate": "1"}, {"train.optimizer.rate": "2"}]
 
 
 def test_runs_with_equal_folder_names_have_distinct_names() -> None:

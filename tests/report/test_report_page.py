@@ -17,6 +17,7 @@ from placer.report.page import facts
 from placer.report.page.collect import collect
 from placer.report.page.subject import Subject
 from placer.report.page.write import page_html
+from placer.report.step.facts import StepTime
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -288,6 +289,17 @@ def test_names_stay_text(browser: Browser, tmp_path: Path) -> None:
         page.locator("#found [role=option]").first.wait_for()
         assert page.locator("img").count() == 0
         assert page.locator("script").count() == 2
+
+
+def test_the_time_of_a_step_has_the_load_of_other_programs() -> None:
+    load = "other programs used 1.5 of 2 cores"
+    run = facts.RunFacts(
+        "a", "a", "finished", 1, 1.0, 1.0, {}, {}, 1, {}, "", load=load
+    )
+    time = StepTime(1, 1.0, 1, (), {}, (), "A step takes 1 s.", (), {})
+    html = page_html(facts.Page("a", "placer report", step_time=time, runs=(run,)))
+    section = html.partition('<section id="time"')[2].partition("</section>")[0]
+    assert "Other programs used 1.5 of 2 cores." in section
 
 
 def small_page() -> facts.Page:

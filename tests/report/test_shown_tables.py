@@ -44,11 +44,10 @@ def test_explain_a_table(tmp_path: Path) -> None:
     build = load(
         tmp_path, user={"admit": {"count": 2}, "forget": forget, "rows": 100_000}
     )
-    rows = "with 1 other value"
     lines = explained(build, "u.table")
     assert lines[1].startswith("  written at clicks.yaml:")
     del lines[1]
-    assert lines[:15] == [
+    assert lines[:16] == [
         "u.table: sparse table float32[keys, 4], trained",
         "  stored on ps:0-1: a parameter is stored with its optimizer (adagrad)",
         "    ps:0: partitions 0-127 of 256",
@@ -60,15 +59,19 @@ def test_explain_a_table(tmp_path: Path) -> None:
         " with a norm below 0.5; a sweep takes 32 steps",
         "  a row takes 71-83 bytes: 16 of values, 16 of slots, 16 of metadata, 23-35 of"
         " the index",
+        "  without rows it takes 65.5 kB on each node; a partition allocates 256 rows at a"
+        " time, 12.3 kB",
         "  a counted key without a row takes 23-35 bytes",
         "  100,000 rows expected, at least 8.6 MB, 4.3 MB on each node",
         "  its rows, their keys and gradients are sent between nodes:",
-        f"    edge 1: worker:0-1 -> ps:0-1, u.keys, each node's keys, to the nodes that store them;"
-        f" at most 1,440 bytes per step, {rows}",
+        "    edge 1: worker:0-1 -> ps:0-1, u.keys, each node's keys, to the nodes that store"
+        " them; at most 720 bytes per step, in a message of 1,440 bytes together with"
+        " i.keys",
         "    edge 4: ps:0-1 -> worker:0-1, u.found, to each node the rows of its keys; at"
-        f" most 3,072 bytes per step, {rows}",
-        f"    edge 5: worker:0-1 -> ps:0-1, u.rows.grad, each node's row gradients, to"
-        f" the nodes that store the rows; at most 3,072 bytes per step, {rows}",
+        " most 1,024 bytes per step, in a message of 3,072 bytes together with i.found",
+        "    edge 5: worker:0-1 -> ps:0-1, u.rows.grad, each node's row gradients, to the"
+        " nodes that store the rows; at most 1,024 bytes per step, in a message of 3,072"
+        " bytes together with i.rows.grad",
     ]
 
 
@@ -169,7 +172,8 @@ def test_the_tables_of_a_node_have_numbers_also_without_blocks(tmp_path: Path) -
         ["ps:2", "table 2", "i.table"],
     ]
     assert heads[-1][3:] == [
-        "partitions 170-255 of 256, rows of width 8, 103-115 bytes each",
+        "partitions 170-255 of 256, rows of width 8, 103-115 bytes each, 65.5 kB"
+        " without rows",
         f"{ADAGRAD} {SLOTS}",
     ]
 

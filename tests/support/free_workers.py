@@ -185,14 +185,8 @@ def check_against_simulation(
     result, params = run(folder, build, start, record_order=order)
     initial = load_file(folder / f"{start}.safetensors")
     initial = {name: each for name, each in initial.items() if "running" not in name}
-    simulation = Simulation(
-        read_plan(build),
-        order,
-        initial,
-        model.gradient,
-        [group_of(tuple(initial))],
-        result.steps,
-    )
+    group, plan = group_of(tuple(initial)), read_plan(build)
+    simulation = Simulation(plan, order, initial, model.gradient, [group], result.steps)
     simulated, staleness = simulation.run(), simulation.staleness
     running = model.running_statistics() if normalized else None
     loss = model.loss(simulated, running)
@@ -203,12 +197,15 @@ def check_against_simulation(
     for name, array in simulated.items():
         largest = np.abs(array).max()
         np.testing.assert_allclose(params[name], array, rtol=0, atol=1e-9 * largest)
-    counted = {int(key): count for key, count in result.staleness.items()}
-    assert counted == {each: staleness.count(each) for each in {*staleness}}
+    expected = {str(each): staleness.count(each) for each in {*staleness}}
+    is_geo = isinstance(group.mode, Geo)
+    assert result.geo_staleness == (expected if is_geo else {})
+    assert result.staleness == ({} if is_geo else expected)
     options = {"replay_order": order} if replays else {}
     again, repeated = run(folder, build, start, **options)
     assert all(np.array_equal(repeated[name], params[name]) for name in params)
     assert again.staleness == result.staleness
+    assert again.geo_staleness == result.geo_staleness
     return result
 
 

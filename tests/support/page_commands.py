@@ -45,6 +45,9 @@ def cut(words: list[str]) -> list[str]:
     """Return the words of a command line whose training ends after a few steps."""
     if words[:1] not in (["train"], ["launch"]):
         return words
+    if "--restarts" in words:  # of processes
+        i = words.index("--restarts")
+        words = words[:i] + words[i + 2 :]
     words = [part for word in words for part in re.split(r"(?<=^--steps)=", word)]
     resumed = words[words.index("--resume") + 1] if "--resume" in words else None
     steps = first_step(resumed) + STEPS
@@ -89,6 +92,8 @@ def _cut_function(function: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, **options: Any) -> Any:
         steps = first_step(options.get("resume")) + STEPS
         options["steps"] = min(options.get("steps") or steps, steps)
+        if options.pop("restarts", 0):  # of processes, which `watch` watches
+            options.pop("watch", None)
         if not {"hosts", "on", "logs", "watch", "single_process"} & options.keys():
             options["in_process"] = True
         return function(*args, **options)

@@ -11,6 +11,7 @@ import optax
 import pytest
 from support.small_tables import ALL, SHAPES, block_of, initial_values, make_table
 
+from placer.compiler.graph.stored_bytes import state_bytes
 from placer.errors import RunError
 from placer.ops.transformations.describe import describe
 from placer.ops.transformations.functions import block_functions
@@ -136,7 +137,12 @@ def test_updates_equal_plain_optax(to, dtype):
     for name, value in expected.items():
         bound = TOLERANCE[dtype]
         np.testing.assert_allclose(found[name], value, bound, bound, err_msg=name)
-    mu = joined(CUT, table.slots()["0.mu"])
+    slots = table.slots()
+    stored = sum(each.nbytes for of_blocks in slots.values() for each in of_blocks)
+    types = {name: TensorType(dtype, shape) for name, shape in SHAPES.items()}
+    described = describe(adam, types, fn="optimizers:make", wide=dtype == "float64")
+    assert stored == sum(state_bytes(described, b.parameter, b.numel) for b in CUT)
+    mu = joined(CUT, slots["0.mu"])
     for name, value in state[0].mu.items():
         np.testing.assert_allclose(
             mu[name], np.asarray(value).reshape(-1), bound, bound

@@ -39,6 +39,9 @@ _SYNONYMS: Final = {
     "grad_accumulation": "gradient_accumulation",
     "dtype": "precision",
     "wd": "weight_decay",
+    "mode": "update",
+    "sync_mode": "update",
+    "update_mode": "update",
 }
 _PATHS: Final = {
     "optimizer": f"{_OPTIMIZER}.op",

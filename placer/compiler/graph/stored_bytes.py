@@ -44,7 +44,11 @@ def stored_bytes(graph: Graph) -> dict[str, int]:
             sizes[op.name] *= 1 + slot_counts[group]
         elif group is not None:
             transformation = optimizers[group].attrs["transformation"]
-            sizes[op.name] += state_bytes(transformation, op.name)
+            whole, numel = (
+                op.attrs.get("whole", op.name),
+                graph.tensor_type(op.name).numel(),
+            )
+            sizes[op.name] += state_bytes(transformation, whole, numel)
     return sizes
 
 

@@ -45,7 +45,10 @@ def _infer_reshape(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
                 )
         shape = [rest if d == -1 else d for d in shape]
     if 0 in shape or _count_dims(shape) != (size, batches):
-        raise _error(f"cannot make {text} of {x}: the number of elements differs")
+        raise _error(
+            f"cannot make {text} of {x}: the number of elements differs",
+            hint="-1 is the dimension that follows from the others, as in [batch, -1]",
+        )
     return (TensorType(x.dtype, tuple(shape)),)
 
 

@@ -97,6 +97,14 @@ def path_of_variable(leaf: Any) -> tuple[str, ...]:
     return tuple(leaf.path.split("/"))
 
 
+def backend_of_variable(leaf: Any) -> str | None:
+    """Return the backend of a variable of Keras, such as "jax"; None for other leaves."""
+    keras = sys.modules.get("keras")
+    if keras is None or not isinstance(leaf, keras.Variable):
+        return None
+    return str(keras.config.backend())
+
+
 def is_seed(leaf: Any) -> bool:
     """Return True for the variable of a seed generator of Keras."""
     names = path_of_variable(leaf)

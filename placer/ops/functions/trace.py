@@ -53,8 +53,10 @@ def make_trace(
     Unless `again`, the result may be an earlier one.
     """
     # Draws are split by rows later.
-    made = _trace.__wrapped__ if again else _trace
-    return made(fn, text, rows, replace(mode, by_rows=False), widest_float())
+    mode = replace(mode, by_rows=False)
+    if again:
+        return _new_trace(fn, text, rows, mode, again=True)
+    return _trace(fn, text, rows, mode, widest_float())
 
 
 @lru_cache(maxsize=64)
@@ -62,8 +64,14 @@ def _trace(
     fn: Callable[..., Any], text: str, rows: int, mode: Mode, widest: str
 ) -> Trace:
     del widest  # widest is only part of the cache key
+    return _new_trace(fn, text, rows, mode)
+
+
+def _new_trace(
+    fn: Callable[..., Any], text: str, rows: int, mode: Mode, *, again: bool = False
+) -> Trace:
     training = mode.training
-    arguments = read_arguments(fn, text, training)
+    arguments = read_arguments(fn, text, training, again=again)
     if mode.parts:
         _check_first_axes(arguments)
     state = state_paths(fn, text)

@@ -13,6 +13,7 @@ from placer.errors import PlacerError
 from placer.place.ids import format_nodes
 from placer.report.best_run import best_sentence, run_names
 from placer.report.layers import find_layers
+from placer.report.metric_bytes import LEAST, metric_bytes
 from placer.report.numbers import format_count, format_flops, format_size, plural
 from placer.report.page.curves import curves_of
 from placer.report.page.details import list_details
@@ -173,4 +174,6 @@ def _totals(placed: PlacedGraph, *, trains: bool) -> Iterator[Total]:
         sent = format_size(sum(edge.nbytes for edge in edges))
         value = f"{bound}{sent} on {plural(len(edges), 'edge')}"
         yield Total(value, f"sent in {whole}")
+    if (of_metrics := metric_bytes(plan, placed.graph)) >= LEAST:
+        yield Total(format_size(of_metrics), f"of metrics sent in {whole}")
     yield Total(format_count(len(placed.graph.ops)), "ops")

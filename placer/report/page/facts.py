@@ -188,6 +188,7 @@ class MemoryRow(Facts, frozen=True):
     """The memory of a process, or of each of several equal processes.
 
     Attributes:
+        slots: the state of optimizers, copies and sums of gradients.
         limit: the host memory that the spec grants, or 0.
         devices: the peak of each device and its limit (0 if unknown).
     """
@@ -277,7 +278,7 @@ class RunFacts(Facts, frozen=True):
         notes: the warnings, failures and resumptions.
         load: a sentence about other programs that slowed down the run.
         waits: the share of its time in which each node waited for other nodes.
-        staleness: the staleness of the gradients in asynchronous training, as text.
+        staleness: the staleness in asynchronous training, as sentences.
         step_seconds: the time of the median step, from the trace of the run.
         chain: the longest chain of the median step, as a sentence.
     """

@@ -14,7 +14,7 @@ def memory_rows(plan: Plan) -> tuple[MemoryRow, ...]:
         MemoryRow(
             processes=processes,
             parameters=memory.values,
-            slots=memory.slots,
+            slots=memory.slots + memory.copies,
             activations=memory.activations,
             flops=memory.flops,
             limit=dict(memory.limits).get(CPU, 0),

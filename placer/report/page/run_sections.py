@@ -54,7 +54,7 @@ def _runs(page: Page) -> str:
         (run,) = page.runs
         parts.append(_about(run))
         if run.staleness:
-            parts.append(paragraph(f"Staleness of the gradients: {run.staleness}."))
+            parts.append(paragraph(run.staleness))
         if page.step_time is None:  # A trace has more exact shares.
             parts.append(_waits(run))
     for run in page.runs:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from placer.plan.settings_by_key import setting_text
 from placer.report.best_run import best_runs, run_names
 from placer.report.compared_settings import (
     comparable_settings,
     differing_settings,
     setting_name,
-    setting_text,
 )
 from placer.report.page.facts import RunFacts
 from placer.report.run_about import (
@@ -45,7 +45,7 @@ def run_facts(runs: Sequence[Run]) -> tuple[RunFacts, ...]:
             is_last=not run.end.best_eval,
             compared=run.command.monitor.metric if run.command.monitor else "",
             about=about_run(run),
-            notes=notes_of(run),
+            notes=(*filter(None, [run.end.diverged]), *notes_of(run)),
             load=other_load(run),
             waits=waits_of(run),
             staleness=staleness_of(run),

@@ -94,10 +94,11 @@ def _time(page: Page, step_time: StepTime) -> str:
     return "".join(
         [
             paragraph(step_time.sentence, "lead strong"),
+            _load(page),
             paragraph(page.untimed) if page.untimed else "",
             _threads_legend(step_time),
             chart_with_title(
-                "The longest chain of work and messages",
+                "The longest chain of the median step",
                 chain_chart(step_time),
                 "Each piece waits for the piece before it. Only a shorter chain makes the"
                 " step shorter; all other work runs at the same time.",
@@ -116,6 +117,14 @@ def _time(page: Page, step_time: StepTime) -> str:
                 shares_chart(step_time.shares, has_legend=False),
             ),
         ]
+    )
+
+
+def _load(page: Page) -> str:
+    """Return the load of other programs during the run of a page about one run."""
+    loads = [run.load for run in page.runs]
+    return (
+        paragraph(f"{loads[0]}.".capitalize()) if len(loads) == 1 and loads[0] else ""
     )
 
 

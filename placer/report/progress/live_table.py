@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Final
 from placer.report.numbers import format_count, format_size
 from placer.report.progress.sparkline import ASCII, BLOCKS
 from placer.report.progress.view import (
+    RECOVERING,
     STARTING,
-    TABLE_NUMBERS,
     NodeRow,
     RunView,
     checkpoint_text,
     class_rows,
     fill_lines,
     node_rows,
-    table_numbers,
+    table_columns,
     table_rows,
 )
 from placer.runtime.control.events import (
@@ -44,11 +44,6 @@ if TYPE_CHECKING:
 
 REFRESH_RATE = 10
 """Updates of the live table per second."""
-WIDE = 70
-"""A terminal with this many columns also shows bytes sent and the memory of sparse
-tables."""
-
-
 RESULT_LINES: Final = 11
 """Lines that are left for the result below the table after the run."""
 _BAR: Final = 10
@@ -112,7 +107,7 @@ class LiveTable:
         head = list(self._head())
         tables = table_rows(self.run, max(1, self.console.height // 4))
         if tables:
-            head.append(_sparse_tables(tables, wide=self.console.width >= WIDE))
+            head.append(self._sparse_tables(tables))
         # The cursor occupies a line after the last one.
         room = max(0, self.console.height - 1 - len(head) - len(tables))
         if self._ended:
@@ -185,13 +180,15 @@ class LiveTable:
         levels = ASCII if self.console.options.ascii_only else BLOCKS
         for fields in (
             (*run.metrics(levels), *run.rates()),
-            (run.learning_rates(), run.staleness()),
+            (run.learning_rates(), run.staleness(), run.geo_staleness()),
             (run.best_text(),),
         ):
             for line in fill_lines(fields, width):
                 yield self._line(line)
         if run.checkpoint is not None:
             yield self._line(checkpoint_text(run.checkpoint), "dim")
+        if recovery := run.recovery():
+            yield self._line(recovery, "yellow")
 
     def _title(self) -> Text:
         """Return the model and the position, and the run's folder at the right."""
@@ -254,6 +251,22 @@ class LiveTable:
         text = Text(full * filled, "yellow").append(empty * (_BAR - filled), "dim")
         return text.append(f" {row.share}", "none")
 
+    def _sparse_tables(self, rows: Sequence[tuple[str, TableCounts]]) -> Table:
+        """Return a table of sparse tables. On a narrow terminal, columns are left out."""
+        from placer.report.console import grid
+
+        columns = table_columns(rows)
+        for left_out in ("", "memory", "refused", "admitted"):
+            columns.pop(left_out, None)
+            view = grid(*columns, numbers=[*columns][1:])
+            for column in view.columns:
+                column.no_wrap = True
+            for cells in zip(*columns.values(), strict=True):
+                view.add_row(*cells)
+            if self._width(view) <= self.console.width:
+                break
+        return view
+
     def _evaluations(self, room: int) -> Iterator[Table]:
         """Yield a table of the newest evaluations, in at most `room` lines."""
         from rich.text import Text
@@ -283,25 +296,11 @@ class LiveTable:
         yield table
 
 
-def _sparse_tables(
-    rows: Sequence[tuple[str, TableCounts]], *, wide: bool
-) -> RenderableType:
-    from placer.report.console import grid
-
-    names = TABLE_NUMBERS if wide else TABLE_NUMBERS[:-1]
-    view = grid("table", *names, numbers=names)
-    for column in view.columns:
-        column.no_wrap = True
-    for name, counts in rows:
-        view.add_row(name, *table_numbers(counts)[: len(names)])
-    return view
-
-
 _STYLES = {
     STARTING: "dim",
     **dict.fromkeys(BEFORE_FIRST_STEP, "yellow"),
     RUNNING: "green",
-    WAITING: "yellow",
+    **dict.fromkeys((WAITING, RECOVERING), "yellow"),
     **dict.fromkeys(("evaluating", SAVING, STILL_WRITING, "writing"), "cyan"),
     "done": "dim",
 }

@@ -12,12 +12,11 @@ from typing import Any
 from placer.report.numbers import format_count, format_size
 from placer.report.progress.sparkline import BLOCKS
 from placer.report.progress.view import (
-    TABLE_NUMBERS,
     RunView,
     checkpoint_text,
     class_rows,
     node_rows,
-    table_numbers,
+    table_columns,
     table_rows,
 )
 from placer.runtime.control.events import Event, show_output
@@ -70,15 +69,15 @@ class NotebookOutput:
     def _content(self, *, ended: bool) -> dict[str, str]:
         tables = [_node_table(self.run, ended=ended)]
         if sparse := table_rows(self.run, MOST_NODES):
-            rows = [(name, *table_numbers(counts)) for name, counts in sparse]
-            tables.append([("table", *TABLE_NUMBERS), *rows])
+            columns = table_columns(sparse)
+            tables.append([tuple(columns), *zip(*columns.values(), strict=True)])
         if self.run.evaluations:
             tables.append(_evaluation_table(self.run))
         run = self.run
         lines = [f"{run.title}  {run.position()}"]
         lines += ["  ".join((*run.times(), *run.rates()))]
         lines += ["  ".join((*run.metrics(BLOCKS), run.learning_rates()))]
-        lines += filter(None, [run.best_text()])
+        lines += filter(None, [run.best_text(), run.recovery()])
         if run.checkpoint is not None:
             lines.append(checkpoint_text(run.checkpoint))
         if folder := run.folder_text():

@@ -68,7 +68,8 @@ class PlainLines:
             if now - self._last >= LINE_EVERY:
                 self._write_position(now)
         elif isinstance(event, State) and now - self._last >= STATES_EVERY:
-            for line in fill_lines(map(_state_text, group_rows(self.run)), MAX_LINE):
+            texts = self.run.recovery(), *map(_state_text, group_rows(self.run))
+            for line in fill_lines(texts, MAX_LINE):
                 self._write(line, now)
 
     def __enter__(self) -> PlainLines:

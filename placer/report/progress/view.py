@@ -24,10 +24,16 @@ from placer.report.progress.time_left import TimeLeft
 from placer.report.shown_path import shown_path
 from placer.runtime.control.checkpoint_settings import best_evaluation
 from placer.runtime.control.events import (
+    BEFORE_FIRST_STEP,
+    CONNECTING,
+    IMPORTING,
+    PREPARED,
     RUNNING,
     CheckpointSaved,
     Event,
+    Left,
     Predicted,
+    Recovered,
     Start,
     State,
     Step,
@@ -36,6 +42,8 @@ from placer.runtime.control.table_counts import TableCounts, add_counts
 
 STARTING = "starting"
 """The state of a node that has not reported yet."""
+RECOVERING = "recovering"
+"""The state of a node that waits for other nodes after a failure, or has not reported since."""
 STALLED = 5.0
 """Seconds without a new step after which the nodes that a node waits for now are shown,
 instead of the nodes that it has waited for most."""
@@ -66,6 +74,8 @@ class RunView:
         losses: The losses of all steps.
         checkpoint: The last checkpoint.
         predicted: The number of predicted rows.
+        is_recovering: Whether nodes have left an attempt, and do not train yet.
+        recovered: The last recovery, until all repeated steps are done.
     """
 
     title: str
@@ -85,6 +95,9 @@ class RunView:
     losses: Series = field(default_factory=Series)
     checkpoint: CheckpointSaved | None = None
     predicted: Predicted | None = None
+    is_recovering: bool = False
+    recovered: Recovered | None = None
+    _attempt: int = 0
     _moved: dict[str, float] = field(default_factory=dict)
     _first_rows: tuple[float, int] = (0.0, 0)
     _rows_at: float = 0.0
@@ -118,6 +131,13 @@ class RunView:
             if before is None or before.step != event.step:
                 self._moved[event.node] = self.clock()
             self.states[event.node] = event
+            # A process that imports after a step was started again.
+            if event.state == IMPORTING and self.last_step is not None:
+                self.is_recovering = True
+        elif isinstance(event, Left):
+            self._leave(event.attempt)
+        elif isinstance(event, Recovered):
+            self.is_recovering, self.recovered = False, event
         elif isinstance(event, Start):
             self.start, self._time_left = event, TimeLeft(event)
         elif isinstance(event, CheckpointSaved):
@@ -128,7 +148,7 @@ class RunView:
                 self._first_rows = self._rows_at, event.rows
             self.predicted = event
         elif isinstance(event, Step):
-            self.last_step = event
+            self.last_step, self.recovered = event, None
             if self.loss in event.metrics:
                 self.losses.add(event.metrics[self.loss])
             if event.eval is not None:
@@ -136,6 +156,13 @@ class RunView:
                 self._compare(event, event.eval)
             if self._time_left is not None:
                 self._time_left.add(event, self.clock())
+
+    def _leave(self, attempt: int) -> None:
+        """Note that a node leaves an attempt. The earlier states of all nodes are void."""
+        if attempt <= self._attempt:
+            return
+        self._attempt, self.is_recovering = attempt, True
+        self.states = {node: State(node, RECOVERING) for node in self.states}
 
     def _compare(self, step: Step, metrics: Mapping[str, float]) -> None:
         if self.better is None or self.better.metric not in metrics:
@@ -171,6 +198,38 @@ class RunView:
                 text += f" of {format_count(epochs)}"
         return text
 
+    def state_of(self, node: str) -> str:
+        """Return the state of a node in words."""
+        if node not in self.states:
+            return STARTING
+        state = self.states[node].state
+        waits = self.is_recovering and state in (CONNECTING, PREPARED)
+        return RECOVERING if waits else state
+
+    def recovery(self) -> str:
+        """Return the nodes that a recovery waits for, or the steps that are done again, as
+        one line; "" otherwise."""
+        if self.is_recovering:
+            last = min(map(self._progress, self.nodes))
+            nodes = [node for node in self.nodes if self._progress(node) == last]
+            state = self.state_of(nodes[0])
+            is_known = state not in (STARTING, RECOVERING)
+            if len(nodes) == len(self.nodes):
+                return f"{RECOVERING}: {state}" if is_known else RECOVERING
+            does = f" ({state})" if is_known else ""
+            return f"{RECOVERING}: waits for {format_nodes(nodes)}{does}"
+        if self.recovered is None or not self.recovered.again:
+            return ""
+        begin, again = self.recovered.step, self.recovered.again
+        steps = f"{format_count(begin + 1)} to {format_count(begin + again)}"
+        return f"steps {steps} are done again"
+
+    def _progress(self, node: str) -> int:
+        """Return the progress of a node since a failure; -1 before its process imports."""
+        state = self.states[node].state if node in self.states else STARTING
+        order = BEFORE_FIRST_STEP
+        return order.index(state) if state in order else -1
+
     def metrics(self, levels: str = "") -> Iterator[str]:
         """Yield each metric of the last step as text; draw the loss of all steps with
         `levels`, if any."""
@@ -193,13 +252,13 @@ class RunView:
     def staleness(self) -> str:
         """Return the mean and the largest staleness of all gradients as text; "" for
         synchronous training."""
-        counts: Counter[int] = Counter()
-        for state in self.states.values():
-            counts.update({int(value): n for value, n in state.staleness.items()})
-        if not counts:
-            return ""
-        mean = sum(value * n for value, n in counts.items()) / counts.total()
-        return f"staleness: mean {mean:.2f}, maximum {max(counts)}"
+        states = self.states.values()
+        return _staleness("staleness", [each.staleness for each in states])
+
+    def geo_staleness(self) -> str:
+        """Return the same for the differences of workers (`geo`)."""
+        states = self.states.values()
+        return _staleness("GEO staleness", [each.geo_staleness for each in states])
 
     def folder_text(self) -> str:
         """Return the folder of the run as text; "" if the run has none."""
@@ -259,6 +318,16 @@ class RunView:
         return not is_training or self.clock() - self._moved[node] >= STALLED
 
 
+def _staleness(name: str, parts: Iterable[Mapping[str, int]]) -> str:
+    counts: Counter[int] = Counter()
+    for part in parts:
+        counts.update({int(value): n for value, n in part.items()})
+    if not counts:
+        return ""
+    mean = sum(value * n for value, n in counts.items()) / counts.total()
+    return f"{name}: mean {mean:.2f}, maximum {max(counts)}"
+
+
 @dataclass(frozen=True, slots=True)
 class NodeRow:
     """What one node does, or several nodes of a kind in the same state.
@@ -304,9 +373,8 @@ def group_rows(run: RunView) -> list[NodeRow]:
     of their group wait for have a row of their own."""
     groups: dict[tuple[str, str], list[str]] = {}
     for node in run.nodes:
-        state = run.states.get(node)
         kind = node.partition(":")[0]
-        groups.setdefault((kind, state.state if state else STARTING), []).append(node)
+        groups.setdefault((kind, run.state_of(node)), []).append(node)
     rows = []
     for nodes in groups.values():
         peers = {peer for node in nodes for peer in _waits_for(run, node)}
@@ -338,7 +406,7 @@ def _node_row(run: RunView, nodes: Sequence[str], *, is_over: bool = False) -> N
     states = [run.states[node] for node in known]
     if not states:
         return NodeRow(format_nodes(nodes), STARTING, None, 0, "")
-    text = states[0].state
+    text = run.state_of(known[0])
     if rows := max(state.rows for state in states):
         text += f": {format_count(rows)}"
     steps = [state.step for state in states]
@@ -368,8 +436,8 @@ def wait_text(row: NodeRow) -> str:
     return f"{row.nodes} waited {row.share} of the time{peers}"
 
 
-TABLE_NUMBERS = ("rows", "admitted", "refused", "forgotten", "hit rate", "memory")
-"""The columns shown for a sparse table."""
+MOST_HOLDERS = 4
+"""The largest number of nodes whose rows of a table are listed."""
 
 
 def table_rows(run: RunView, most: int) -> list[tuple[str, TableCounts]]:
@@ -382,30 +450,58 @@ def table_rows(run: RunView, most: int) -> list[tuple[str, TableCounts]]:
     return [*shown, (f"{len(others)} others", total)]
 
 
-def table_numbers(counts: TableCounts) -> tuple[str, ...]:
-    """Return the `TABLE_NUMBERS` of a table. Evicted keys count as forgotten."""
-    rate = counts.hit_rate
-    return (
-        format_count(counts.rows),
-        format_count(counts.admitted),
-        format_count(counts.refused),
-        format_count(counts.forgotten + counts.evicted),
-        "" if rate is None else f"{rate:.1%}",
-        format_size(counts.nbytes),
-    )
+def table_columns(
+    rows: Sequence[tuple[str, TableCounts]],
+) -> dict[str, Sequence[str]]:
+    """Return the columns for sparse tables by their heads. Evicted keys count as
+    forgotten. The number of counted keys is left out if it is 0 for all tables."""
+    counts = [each for _, each in rows]
+    rates = [each.hit_rate for each in counts]
+    columns: dict[str, Sequence[str]] = {
+        "table": [name for name, _ in rows],
+        "rows": [format_count(each.rows) for each in counts],
+        "counted": [format_count(each.counted) for each in counts],
+        "admitted": [format_count(each.admitted) for each in counts],
+        "refused": [format_count(each.refused) for each in counts],
+        "forgotten": [format_count(each.forgotten + each.evicted) for each in counts],
+        "hit rate": ["" if rate is None else f"{rate:.1%}" for rate in rates],
+        "memory": [format_size(each.nbytes) for each in counts],
+    }
+    if not any(each.counted for each in counts):
+        del columns["counted"]
+    return columns
 
 
 def table_text(name: str, counts: TableCounts) -> str:
-    """Return the counts of a table as one line, without numbers of refused and
+    """Return the counts of a table as one line, without numbers of counted, refused and
     forgotten keys that are 0."""
-    rows, admitted, refused, forgotten, rate, memory = table_numbers(counts)
-    text = f"table {name}  {rows} rows  {admitted} admitted"
-    text += f"  {refused} refused" if counts.refused else ""
-    text += f"  {forgotten} forgotten" if counts.forgotten + counts.evicted else ""
-    text += f"  hit rate {rate}" if rate else ""
+    forgotten, rate = counts.forgotten + counts.evicted, counts.hit_rate
+    text = f"table {name}  {format_count(counts.rows)} rows"
+    text += f"  {format_count(counts.counted)} counted" if counts.counted else ""
+    text += f"  {format_count(counts.admitted)} admitted"
+    text += f"  {format_count(counts.refused)} refused" if counts.refused else ""
+    text += f"  {format_count(forgotten)} forgotten" if forgotten else ""
+    text += "" if rate is None else f"  hit rate {rate:.1%}"
     if counts.not_finite:
         text += f"  {plural(counts.not_finite, 'gradient')} not finite"
-    return f"{text}  {memory}"
+    return f"{text}  {format_size(counts.nbytes)}"
+
+
+def holders_text(rows: Mapping[str, int]) -> str:
+    """Return the number of rows of a table on each node as text; "" for one node.
+
+    >>> holders_text({"ps:0": 1200, "ps:1": 1250})
+    '1,200 rows on ps:0, 1,250 on ps:1'
+    """
+    if len(rows) < 2:
+        return ""
+    if len(rows) > MOST_HOLDERS:
+        least, most = (format_count(each(rows.values())) for each in (min, max))
+        return f"{least} to {most} rows on each of {len(rows)} nodes"
+    (node, count), *others = rows.items()
+    listed = [f"{plural(count, 'row')} on {node}"]
+    listed += [f"{format_count(n)} on {other}" for other, n in others]
+    return ", ".join(listed)
 
 
 def checkpoint_text(checkpoint: CheckpointSaved) -> str:

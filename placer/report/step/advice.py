@@ -57,6 +57,7 @@ def advice_of(
     plan: Plan,
     graph: Graph | None,
     *,
+    nbytes: int,
     is_local: bool = False,
 ) -> Iterator[str]:
     """Yield suggestions, each as one to three sentences.
@@ -66,6 +67,7 @@ def advice_of(
         works: the result of `works_of`.
         plan: the plan of the run.
         graph: the graph of a training step, for the schedule of a pipeline.
+        nbytes: the bytes of the messages of a step.
         is_local: whether all nodes ran on one machine.
     """
     schedule = _schedule(plan, graph)
@@ -76,7 +78,7 @@ def advice_of(
     yield from _servers(found, plan)
     yield from _buckets(found, plan)
     if schedule is None:
-        yield from _messages(found, plan, is_local=is_local)
+        yield from _messages(found, plan, nbytes, is_local=is_local)
 
 
 def _seconds(chain: Sequence[Piece], *, node: str = "", kinds: frozenset[str]) -> float:
@@ -295,14 +297,15 @@ def _buckets(found: StepTime, plan: Plan) -> Iterator[str]:
         )
 
 
-def _messages(found: StepTime, plan: Plan, *, is_local: bool) -> Iterator[str]:
+def _messages(
+    found: StepTime, plan: Plan, nbytes: int, *, is_local: bool
+) -> Iterator[str]:
     """Yield a sentence about a step that spends its time on messages."""
     moving = _seconds(found.chain, kinds=_MOVING)
     computing = _seconds(found.chain, kinds=frozenset({"compute"}))
     if len(plan.nodes) < 2 or moving < MUCH * found.seconds or moving < 2 * computing:
         return
-    sizes = [nbytes for *_, nbytes in dict.fromkeys(_messages_of(found.chain))]
-    is_slow = sum(sizes) < (SLOW_ON_MACHINE if is_local else SLOW) * moving
+    is_slow = nbytes < (SLOW_ON_MACHINE if is_local else SLOW) * moving
     reason = ""
     if is_slow and is_local:
         reason = " The nodes wait for the cores of their machine, or for each other."
@@ -319,7 +322,7 @@ def _messages(found: StepTime, plan: Plan, *, is_local: bool) -> Iterator[str]:
     elif not is_local:
         ways.append("a faster network")
     yield (
-        f"Messages of {format_size(sum(sizes))} take {format_ms(moving)} of the longest"
+        f"Messages of {format_size(nbytes)} take {format_ms(moving)} of the longest"
         f" chain, and computing takes {format_ms(computing)}.{reason} Use {_or(ways)}."
     )
 
@@ -327,9 +330,3 @@ def _messages(found: StepTime, plan: Plan, *, is_local: bool) -> Iterator[str]:
 def _or(ways: Sequence[str]) -> str:
     *first, last = ways
     return f"{', '.join(first)}, or {last}" if first else last
-
-
-def _messages_of(chain: Sequence[Piece]) -> Iterator[tuple[str, str, str, int]]:
-    for piece in chain:
-        if piece.target:
-            yield piece.source, piece.target, piece.name, piece.nbytes

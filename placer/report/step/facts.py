@@ -30,6 +30,20 @@ class Piece(msgspec.Struct, frozen=True, omit_defaults=True):
     nbytes: int = 0
 
 
+class Part(msgspec.Struct, frozen=True):
+    """The pieces of the same work, message or kind, in the longest chains of several steps.
+
+    Attributes:
+        name: the work and its node, the message and its nodes, or the kind.
+        seconds: the mean time in a step.
+        spread: the standard deviation over the steps; 0 for a single step.
+    """
+
+    name: str
+    seconds: float
+    spread: float
+
+
 class SliceFacts(msgspec.Struct, frozen=True, array_like=True):
     """A slice of the timeline; inner slices have a larger depth."""
 
@@ -72,9 +86,11 @@ class StepTime(msgspec.Struct, frozen=True):
         steps: the number of recorded steps.
         chain: the longest chain of work and messages, from the start of the step to its
             end, without gaps.
+        parts: the work and the messages in the chains of the steps around the median,
+            longest first.
         shares: the fraction of the recorded time in each category, by node.
         rows: the timeline of all threads.
-        sentence: the chain as text.
+        sentence: the duration and the parts as text.
         advice: sentences about settings that would make a step faster.
         measured: the own time of each call in the median step, by node and name.
         sent: the bytes of the messages of the median step; empty if the trace lacks a node.
@@ -90,3 +106,4 @@ class StepTime(msgspec.Struct, frozen=True):
     advice: tuple[str, ...]
     measured: dict[str, dict[str, float]]
     sent: tuple[SentBytes, ...] = ()
+    parts: tuple[Part, ...] = ()

@@ -14,8 +14,8 @@ from placer.report.step.step_time import read_step_time
 _WIDTH: Final = 96
 
 
-def step_lines(trace: Path, build: Path, plan: Plan) -> Iterator[str]:
-    """Yield the longest chain of the median step, and advice, as lines.
+def step_lines(trace: Path, build: Path, plan: Plan, load: str) -> Iterator[str]:
+    """Yield the time of a step, the load of other programs, and advice, as lines.
 
     Raises:
         PlacerError: if the trace cannot be read, or is the trace of another build.
@@ -25,7 +25,8 @@ def step_lines(trace: Path, build: Path, plan: Plan) -> Iterator[str]:
     found = read_step_time(trace, plan, graph)
     if found is None:
         return
-    for text in (found.sentence, *found.advice):
+    meanwhile = f"{load[0].upper()}{load[1:]}." if load else ""
+    for text in filter(None, (found.sentence, meanwhile, *found.advice)):
         yield from textwrap.wrap(
             text, _WIDTH, initial_indent="  ", subsequent_indent="    "
         )

@@ -13,7 +13,14 @@ from placer.compiler.graph.graph import Graph
 from placer.plan.plan import Plan
 from placer.report.step.advice import advice_of
 from placer.report.step.critical_path import leaves_of, longest_chain
-from placer.report.step.facts import SentBytes, SliceFacts, StepTime, ThreadRow
+from placer.report.step.facts import (
+    Piece,
+    SentBytes,
+    SliceFacts,
+    StepTime,
+    ThreadRow,
+)
+from placer.report.step.parts import item_of, kind_of, parts_of
 from placer.report.step.sentence import sentence_of
 from placer.report.step.steps import (
     Step,
@@ -51,9 +58,12 @@ def step_time(trace: Trace, plan: Plan, graph: Graph | None) -> StepTime | None:
     steps = steps_of(trace, plan)
     if not steps:
         return None
-    step = median_step(steps)
+    step, middle = median_step(steps), middle_steps(steps)
     chain = longest_chain(trace, step)
+    chains = [longest_chain(trace, each) for each in middle]
+    parts = parts_of(chains, item_of)
     # The trace of a failed run may have only some of the nodes, and thus of the messages.
+    sent = tuple(sent_in(trace, step))
     is_complete = {*trace.nodes}.issuperset(node.name for node in plan.nodes)
     found = StepTime(
         step=step.number,
@@ -62,32 +72,48 @@ def step_time(trace: Trace, plan: Plan, graph: Graph | None) -> StepTime | None:
         chain=chain,
         shares=shares_of(trace),
         rows=tuple(rows_of(trace, step)),
-        sentence=sentence_of(trace, step, len(steps), chain),
+        sentence=sentence_of(
+            trace, step, len(steps), middle, parts, parts_of(chains, kind_of)
+        ),
         advice=(),
         measured=measured_in(trace, step),
-        sent=tuple(sent_in(trace, step)) if is_complete else (),
+        sent=sent if is_complete else (),
+        parts=parts,
     )
-    typical = _mean_of(found, trace, middle_steps(steps))
+    typical = _mean_of(found, trace, middle, chains)
     is_local = not trace.uncertainty
-    advice = advice_of(typical, works_of(trace), plan, graph, is_local=is_local)
+    edges = {edge.id for edge in plan.step_edges}
+    advice = advice_of(
+        typical,
+        works_of(trace),
+        plan,
+        graph,
+        # An evaluation after the step has edges of its own.
+        nbytes=sum(each.nbytes for each in sent if each.edge in edges),
+        is_local=is_local,
+    )
     return msgspec.structs.replace(found, advice=tuple(advice))
 
 
-def _mean_of(found: StepTime, trace: Trace, steps: Sequence[Step]) -> StepTime:
-    """Return facts in which each piece and each call has its mean time over several steps."""
+def _mean_of(
+    found: StepTime,
+    trace: Trace,
+    steps: Sequence[Step],
+    chains: Sequence[Sequence[Piece]],
+) -> StepTime:
+    """Return facts in which each piece and each call has its mean time over several steps.
+    `chains` has the longest chain of each step."""
     scale = 1 / len(steps)
     measured: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    chain = []
     for step in steps:
         for node, times in measured_in(trace, step).items():
             for name, seconds in times.items():
                 measured[node][name] += scale * seconds
-        chain += [
-            msgspec.structs.replace(
-                piece, start=scale * piece.start, end=scale * piece.end
-            )
-            for piece in longest_chain(trace, step)
-        ]
+    chain = [
+        msgspec.structs.replace(piece, start=scale * piece.start, end=scale * piece.end)
+        for each in chains
+        for piece in each
+    ]
     return msgspec.structs.replace(
         found,
         seconds=scale * sum(step.duration for step in steps) / 1e9,

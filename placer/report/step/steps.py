@@ -21,8 +21,8 @@ from placer.plan.plan import Plan
 from placer.report.step.trace import Trace
 from placer.runtime.timeline.recorder import PROGRAM, STEP
 
-MIDDLE: Final = 15
-"""The largest number of steps around the median that advice is based on."""
+MIDDLE: Final = 100
+"""The largest number of steps around the median over which means are computed."""
 _NAME: Final = re.compile(r"step ([0-9]{1,18})")
 
 

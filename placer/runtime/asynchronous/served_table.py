@@ -64,6 +64,12 @@ class ServedTable:
     asked: dict[str, list[Sequence[KeyPart]]] = field(default_factory=dict)
 
     @property
+    def takes_differences(self) -> bool:
+        """Whether workers push differences of their own values (`geo`), not gradients."""
+        declared = self.push.declared
+        return declared is not None and declared.moves == "differences"
+
+    @property
     def answering_edge(self) -> int:
         """The number of the edge for which the hook `serve` answers a request."""
         return self.pull.id if self.ask is None else self.ask.id

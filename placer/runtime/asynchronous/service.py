@@ -126,10 +126,19 @@ class Service:
 
     @property
     def staleness(self) -> dict[int, int]:
-        """The number of pushes for each staleness, over all tables."""
+        """The number of pushed gradients for each staleness, over all tables."""
+        return self._staleness(of_differences=False)
+
+    @property
+    def geo_staleness(self) -> dict[int, int]:
+        """The number of pushed differences (`geo`) for each staleness, over all tables."""
+        return self._staleness(of_differences=True)
+
+    def _staleness(self, *, of_differences: bool) -> dict[int, int]:
         total: Counter[int] = Counter()
         for served in self._served.values():
-            total += Counter(served.staleness)  # A copy: its thread may change it.
+            if served.takes_differences == of_differences:
+                total += Counter(served.staleness)  # A copy: its thread may change it.
         return dict(sorted(total.items()))
 
     def _slowest(self) -> float:

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from placer.errors import PlacerError
+from placer.errors import PlacerError, nearest
 from placer.runtime.control.events import Event, Step
 from placer.runtime.control.result import Metrics
 
@@ -23,6 +23,8 @@ MAX_PENDING: Final = 64
 """The largest number of queued steps of an engine's job."""
 HOOKS: Final = ("on_step", "on_evaluation", "on_epoch")
 """The methods of a callback, in the order of the calls after a step."""
+_PREFIX: Final = "on_"
+"""The first letters of these methods: other methods with this prefix are mistakes."""
 
 
 class Stop:
@@ -65,7 +67,7 @@ class Callback:
     """Base class of callbacks: `placer.launch(build, callbacks=[...])`.
 
     Override any of the methods. An object of another class is also a callback if it has one
-    of the methods. They run in the thread that called `placer.launch`, in the order of the
+    of the methods. Another method with a name that begins with `on_` is an error. They run in the thread that called `placer.launch`, in the order of the
     steps. After each step, all `on_step` run in the order of the list, then all
     `on_evaluation`, then all `on_epoch`. Meanwhile the run continues for up to 8 steps; then
     all workers wait for the callback. A job of an engine does not wait, but warns.
@@ -117,7 +119,10 @@ class Callback:
 
 
 def check_callbacks(callbacks: Iterable[object]) -> tuple[Any, ...]:
-    """Return the callbacks as a tuple; raise PlacerError if an object is not a callback."""
+    """Return the callbacks as a tuple.
+
+    Raises PlacerError if an object is not a callback, or has an unknown method `on_…`.
+    """
     try:
         checked = tuple(callbacks)
     except TypeError:
@@ -131,13 +136,28 @@ def check_callbacks(callbacks: Iterable[object]) -> tuple[Any, ...]:
                 f"callbacks[{number}] is the class {each.__name__}, not an object",
                 hint=f"write {each.__name__}()",
             )
-        if not any(callable(getattr(each, hook, None)) for hook in HOOKS):
-            raise PlacerError(
-                f"callbacks[{number}], of type {type(each).__name__}, has no method"
-                f" {', '.join(HOOKS[:-1])} or {HOOKS[-1]}",
-                hint="derive its class from placer.Callback",
-            )
+        methods = [name for name in dir(each) if callable(getattr(each, name, None))]
+        _check_methods(f"callbacks[{number}], of type {type(each).__name__},", methods)
     return checked
+
+
+def _check_methods(what: str, methods: Iterable[str]) -> None:
+    """Raise PlacerError if the methods of an object are not those of a callback."""
+    named = [name for name in methods if name.startswith(_PREFIX)]
+    listed = f"{', '.join(HOOKS[:-1])} or {HOOKS[-1]}"
+    for name in named:
+        if name not in HOOKS:
+            close = nearest(name, HOOKS)
+            raise PlacerError(
+                f"{what} has the method '{name}', which is never called",
+                hint=f"did you mean '{close}'? " * (close is not None)
+                + f"A method that begins with '{_PREFIX}' is {listed}",
+            )
+    if not named:
+        raise PlacerError(
+            f"{what} has no method {listed}",
+            hint="derive its class from placer.Callback",
+        )
 
 
 def records_of(step: Step) -> list[tuple[str, Record]]:

@@ -11,7 +11,7 @@ import msgspec
 
 from placer.channel.cause import Cause
 from placer.errors import RunError
-from placer.runtime.control.result import Metrics, PredictionResult, Result
+from placer.runtime.control.result import Metrics, PredictionResult, Restart, Result
 from placer.runtime.control.table_counts import TableCounts
 from placer.runtime.control.wait_counts import WaitCounts
 from placer.system.printable import make_printable
@@ -75,6 +75,7 @@ class State(msgspec.Struct, frozen=True, tag_field="event", tag="state"):
         rows: the rows read so far; 0 unless the node is reading its sources.
         tables: the counts of the node's sparse tables, by name.
         staleness: for each staleness, how many gradients the node has applied with it.
+        geo_staleness: the same for differences of workers (`geo`).
         waits: how often the node waited for other nodes since its first step.
         process: the number of the node's process. Nodes that are threads share a process.
         cpu_seconds: the CPU time of this process since its start.
@@ -88,6 +89,7 @@ class State(msgspec.Struct, frozen=True, tag_field="event", tag="state"):
     rows: int = 0
     tables: dict[str, TableCounts] = {}
     staleness: dict[str, int] = {}
+    geo_staleness: dict[str, int] = {}
     waits: WaitCounts = WaitCounts()
     process: int = 0
     cpu_seconds: float = 0.0
@@ -225,12 +227,22 @@ class Recovered(msgspec.Struct, frozen=True, tag_field="event", tag="recovered")
         step: the step after which it continues; 0 if it begins anew.
         again: the number of steps that are done again.
         seconds: the time from the failure to the first step.
+        node: the node that failed; empty if it is not known.
+        what: the failure.
     """
 
     attempt: int
     step: int
     again: int
     seconds: float
+    node: str = ""
+    what: str = ""
+
+    @property
+    def restart(self) -> Restart:
+        """The entry of the result."""
+        seconds = round(self.seconds, 3)
+        return Restart(self.node, self.what, self.step, self.again, seconds)
 
 
 class Output(msgspec.Struct, frozen=True, tag_field="event", tag="output"):
@@ -303,8 +315,8 @@ def format_output(event: Output | Message) -> str:
             f"continuing after step {event.step} from {event.path}, {exactly}"
         )
     if isinstance(event, Recovered):
-        begins = f"go back to step {event.step}" if event.step else "begin again"
-        again = "1 step is" if event.again == 1 else f"{event.again} steps are"
+        begins = f"go back to step {event.step:,}" if event.step else "begin again"
+        again = "1 step is" if event.again == 1 else f"{event.again:,} steps are"
         return f"all nodes {begins}; {again} done again; {event.seconds:.1f} s"
     if isinstance(event, Notice):
         return make_printable(event.message)

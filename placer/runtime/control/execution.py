@@ -73,6 +73,7 @@ class Execution:
             any thread.
         staleness: returns how many gradients the node has applied with each staleness. It
             may be called from any thread.
+        geo_staleness: the same for differences of workers (`geo`).
         waits: samples of the waiting of the node.
         timing: the duration of the steps.
         paced: whether the steps wait for callbacks.
@@ -101,6 +102,7 @@ class Execution:
     where: Callable[[], str] = lambda: ""
     table_counts: Callable[[], dict[str, TableCounts]] = dict
     staleness: Callable[[], dict[str, int]] = dict
+    geo_staleness: Callable[[], dict[str, int]] = dict
     waits: WaitSamples = field(init=False)
     timing: Timing = field(default_factory=Timing)
     paced: bool = False
@@ -158,6 +160,7 @@ class Execution:
                     self.rows_read,
                     self.table_counts(),
                     self.staleness(),
+                    self.geo_staleness(),
                     self.waits.counts,
                     os.getpid(),
                     round(time.process_time(), 3),

@@ -22,6 +22,10 @@ class FinalError(RunError):
     """An error that ends the run, also with `--restarts`."""
 
 
+class NoFurtherError(FinalError):
+    """Raised when a run must not begin another attempt, because it gets no further."""
+
+
 @contextmanager
 def root_cause_reported(execution: Execution) -> Iterator[None]:
     """Return a context manager that reports any exception as the root cause of the run."""
@@ -38,10 +42,8 @@ def root_cause_reported(execution: Execution) -> Iterator[None]:
         cause = cause_of(error, what, channel.node, execution.where())
         if isinstance(error, DeadlineError) and error.cause is not None:
             cause = error.cause
-        if isinstance(
-            error, DivergedError
-        ):  # a fault of the training, not of this node
-            cause = Cause("", "", what)
+        if isinstance(error, DivergedError | NoFurtherError):
+            cause = Cause("", "", what)  # a fault of the run, not of this node
         channel.abort(replace(cause, is_final=_ends_run(execution, error)))
         if isinstance(error, PlacerError | KeyboardInterrupt):
             raise

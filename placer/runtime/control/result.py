@@ -37,15 +37,16 @@ class Restart(msgspec.Struct, frozen=True):
     seconds: float
 
     def __str__(self) -> str:
-        again = f"{self.again} step{'s' * (self.again != 1)} again"
-        return f"{self.what} ({again}, {self.seconds:.1f} s)"
+        again = f"{self.again:,} step{'s' * (self.again != 1)} again"
+        what = self.what.partition("\n")[0]
+        return f"{what} ({again}, {self.seconds:.1f} s)"
 
 
 class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=True):
     """The result of a training run, which the control node reports as an event.
 
     The result of `placer.launch` also has `history`, `params`, `state`, `best_eval`,
-    `best_step` and `folder`, which are not part of the event.
+    `best_step`, `diverged`, `other_load` and `folder`, which are not part of the event.
 
     Attributes:
         steps: the number of training steps.
@@ -62,6 +63,8 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
             worker received its parameters. Empty for synchronous training.
         staleness_bound: the largest staleness that `max_staleness` allows for any worker;
             None without a bound.
+        geo_staleness: the same histogram for the differences that workers push with `geo`.
+            No bound applies to it.
         divergence: for workers that run their own optimizer, the largest absolute
             difference between a parameter of a worker and of the first worker. It is
             measured when the workers copy the first worker's parameters: before
@@ -69,10 +72,12 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
         untrained_rows: the number of rows that were skipped because their worker was a
             straggler, with `update: {sync: {backup: 1}}`.
         shares: with `--trace`, the fractions of the traced time that each node spent on
-            `compute`, `send`, `receive`, `update`, `read`, `copy`, `rows` (row lookups) and
-            `wait`; `step` is the rest.
+            `compute`, `send`, `receive`, `update`, `read`, `copy`, `rows` (row lookups),
+            `record` (bookkeeping between steps) and `wait`; `step` is the rest, which
+            the command line prints as `other`. Activities without time are left out.
         tables: for each sparse table, the counts of this run over all nodes: see
             `TableCounts`. `hit_rate` is the fraction of lookups that found a row.
+        table_rows: for each sparse table, the number of rows on each node that stores it.
         warnings: messages about learning rates that stayed 0 until the end, and about
             processes that failed after the result was complete.
         failed_late: whether a process failed after the result was complete.
@@ -91,6 +96,10 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
         best_eval: the metrics of the best evaluation; empty if the run does not compare its
             evaluations.
         best_step: the step of the best evaluation, or None.
+        diverged: a sentence about a loss that rose: its mean over the last 10 steps is more
+            than twice the first loss, the mean over the first 32 rows. Empty otherwise.
+        other_load: the mean number of cores that other programs used during the run; None
+            if it was not measured.
         folder: the folder of the run, such as `runs/digits-1`; None if it was not written.
         best: the path of the checkpoint with the best evaluation; None without checkpoints
             or evaluations. `placer.predict`, `placer.export` and `init_params` accept it.
@@ -113,10 +122,12 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
     streams: dict[str, dict[str, str]] = {}
     staleness: dict[str, int] = {}
     staleness_bound: int | None = None
+    geo_staleness: dict[str, int] = {}
     divergence: float | None = None
     untrained_rows: int = 0
     shares: dict[str, dict[str, float]] = {}
     tables: dict[str, dict[str, int | float | None]] = {}
+    table_rows: dict[str, dict[str, int]] = {}
     best: str | None = None
     restarts: tuple[Restart, ...] = ()
 
@@ -125,6 +136,8 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
         lines = [
             f"Result: {self.steps:,} steps, {self.samples_per_second:,.0f} samples/s,"
             f" {sent:,.1f} MB sent"
+            if self.has_trained
+            else f"Result: {self.steps:,} steps; nothing was left to train"
         ]
         for what, metrics in (("last epoch", self.metrics), ("evaluation", self.eval)):
             if metrics:
@@ -133,6 +146,8 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
         if self.best_eval:
             shown = "  ".join(f"{k} {value:.4g}" for k, value in self.best_eval.items())
             lines.append(f"best  {shown}  (step {self.best_step})")
+        if self.diverged:
+            lines.append(self.diverged)
         if self.folder is not None:
             lines.append(f"the run's folder is {self.folder}")
         lines += [f"restart: {each}" for each in self.restarts]
@@ -156,10 +171,27 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
         self.__dict__.update(_read_history=history, _read_params=params, _state=state)
 
     def keep_record(
-        self, folder: Path | None, best_eval: Metrics, best_step: int | None
+        self,
+        *,
+        folder: Path | None,
+        best_eval: Metrics,
+        best_step: int | None,
+        has_trained: bool,
+        diverged: str,
+        other_load: float | None,
     ) -> None:
-        """Set the folder of the run and its best evaluation."""
-        self.__dict__.update(_folder=folder, _best_eval=best_eval, _best_step=best_step)
+        """Set the facts that the launcher's record of the run has.
+
+        `has_trained` is False for a resumed run without further steps.
+        """
+        self.__dict__.update(
+            _folder=folder,
+            _best_eval=best_eval,
+            _best_step=best_step,
+            _has_trained=has_trained,
+            _diverged=diverged,
+            _other_load=other_load,
+        )
 
     @property
     def best_eval(self) -> Metrics:
@@ -168,6 +200,19 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
     @property
     def best_step(self) -> int | None:
         return self.__dict__.get("_best_step")
+
+    @property
+    def has_trained(self) -> bool:
+        """Whether the run had steps to train; False only for a resumed run."""
+        return self.__dict__.get("_has_trained", True)  # type: ignore[no-any-return]
+
+    @property
+    def diverged(self) -> str:
+        return self.__dict__.get("_diverged", "")  # type: ignore[no-any-return]
+
+    @property
+    def other_load(self) -> float | None:
+        return self.__dict__.get("_other_load")
 
     @property
     def folder(self) -> Path | None:

@@ -12,6 +12,7 @@ class TableCounts(msgspec.Struct, frozen=True):
 
     Attributes:
         rows: the current number of rows.
+        counted: the current number of keys that are counted but have no row.
         nbytes: the memory of rows, slots and the index in bytes.
         admitted: how often a new row was created for a key.
         refused: how often a key was updated but not given a row.
@@ -23,6 +24,7 @@ class TableCounts(msgspec.Struct, frozen=True):
     """
 
     rows: int = 0
+    counted: int = 0
     nbytes: int = 0
     admitted: int = 0
     refused: int = 0

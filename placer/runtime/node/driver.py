@@ -144,6 +144,11 @@ class NodeDriver:
         return total
 
     @property
+    def geo_staleness(self) -> Counter[int]:
+        """The number of applied differences (`geo`) for each staleness, for any thread."""
+        return Counter(self._service.geo_staleness if self._service else {})
+
+    @property
     def horizon(self) -> int:
         """The newest step known to be finished by all workers. Workers learn it from
         servers; a worker that pulls nothing learns it only at drains. With synchronous

@@ -32,7 +32,7 @@ from placer.checkpoint.folder import (
 from placer.runtime.control.barrier import BEGIN, barrier
 from placer.runtime.control.events import NodeWarning
 from placer.runtime.control.execution import Execution
-from placer.runtime.control.failure import FinalError
+from placer.runtime.control.failure import NoFurtherError
 
 NO_LOCKS = (
     "the file system of '{folder}' has no locks: a process that was cut off from the run"
@@ -68,7 +68,7 @@ def begin_attempt(execution: Execution, contexts: ExitStack) -> Beginning:
     Raises:
         CheckpointError: on the control node, if the folder cannot be locked, or contains
             the checkpoints of another run.
-        FinalError: on the control node, if the run must not begin another attempt.
+        NoFurtherError: on the control node, if the run must not begin another attempt.
     """
     options, settings = execution.options, execution.checkpointing
     named, is_own = options.resume, False
@@ -117,7 +117,7 @@ def _begun(lines: list[Line]) -> list[AttemptBegun]:
 
 
 def _count(execution: Execution, folder: Path, step: int) -> None:
-    """Count this attempt. Raises FinalError if the run must not begin another one."""
+    """Count this attempt. Raises NoFurtherError if the run must not begin another one."""
     run, number = execution.run, execution.attempt
     add_attempt(folder, AttemptBegun(run, number, step, time.time()))
     lines = _of_run(folder, run)
@@ -125,9 +125,9 @@ def _count(execution: Execution, folder: Path, step: int) -> None:
     if not why:
         return
     failed = [line for line in lines if isinstance(line, AttemptFailed)]
-    cause = failed[-1] if failed else None
-    what = f"{cause.node}: {cause.where}: {cause.what}: " if cause else ""
-    raise FinalError(f"{what}{why}")
+    parts = [failed[-1].node, failed[-1].where, failed[-1].what] if failed else []
+    last = ": ".join(filter(None, parts))
+    raise NoFurtherError(f"{why}\n  the last failure: {last}" if last else why)
 
 
 def note_failure(execution: Execution, cause: Cause) -> None:

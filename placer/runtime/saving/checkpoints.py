@@ -37,6 +37,7 @@ from placer.checkpoint.manifest import (
 )
 from placer.checkpoint.writing import commit, discard, temporary_folder
 from placer.errors import CheckpointError, RunError
+from placer.plan.settings_by_key import settings_by_key
 from placer.runtime.asynchronous.local_values import LocalValues
 from placer.runtime.control.events import CheckpointSaved, NodeWarning
 from placer.runtime.control.execution import Execution
@@ -353,6 +354,7 @@ class Checkpoints:
             machines=self._facts.machines,
             written=time.time(),
             parts=plan.parts,
+            settings=settings_by_key(plan),
         )
         self._before_commit()
         if self._is_failed:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
 
 from placer.checkpoint.manifest import Machine, Manifest, StoredData
 from placer.errors import CheckpointError, did_you_mean
 from placer.plan.plan import Parameter, Plan
 from placer.plan.settings.training.update_modes import Geo
+from placer.plan.settings_by_key import setting_text, settings_by_key
 from placer.readers import Digests
 from placer.runtime.control.events import NodeWarning, Report
 from placer.runtime.saving.optimizer_state import (
@@ -24,7 +28,12 @@ from placer.system.listed import list_names
 
 OTHER_PLACEMENT: Final = "another placement, model or gradient accumulation"
 _SHOWN = 8
-"""The largest number of names in an error."""
+"""The largest number of names in a message."""
+_COMPARED_ELSEWHERE: Final = (
+    *("data.", "seed", "train.epochs", "train.nan"),
+    *("train.eval.", "train.checkpoint.", "train.early_stopping."),
+)
+"""Prefixes of settings that have a message of their own, or do not affect programs."""
 
 
 def _parts(count: int) -> str:
@@ -86,7 +95,10 @@ def check_same_model(
         names += more
     known = {each.name for each in plan.parameters}
     known |= {each.name for each in plan.sparse_tables}
-    extra = sorted((manifest.parameters.keys() | manifest.sparse.keys()) - known)
+    stored_names = manifest.parameters.keys() | manifest.sparse.keys()
+    extra = sorted(stored_names - known)
+    other_name = "" if manifest.name == plan.name else f" '{manifest.name}'"
+    refusal = f"the checkpoint is of another model{other_name}"
     shown = len(plan.parameters) + len(extra) if partial else _SHOWN
     parts = [
         f"{what}: {list_names(names, shown)}"
@@ -99,7 +111,7 @@ def check_same_model(
     ]
     if changed:
         raise CheckpointError(
-            "the checkpoint is of another model: " + "; ".join(changed[:_SHOWN]),
+            f"{refusal}: {'; '.join(changed[:_SHOWN])}",
             hint="start a new run with --init-params CHECKPOINT instead of --resume; it"
             " loads the values and rows that fit",
         )
@@ -118,9 +130,9 @@ def check_same_model(
     hint = "add --partial to start the missing values from their initial values"
     if len(missing) == 1 and (near := did_you_mean(missing[0], extra)):
         hint = f"{near}; {hint}"
-    raise CheckpointError(
-        f"the checkpoint is of another model: {'; '.join(parts)}", hint=hint
-    )
+    if known.isdisjoint(stored_names):
+        hint = "name a checkpoint of this model, or start without --resume"
+    raise CheckpointError(f"{refusal}: {'; '.join(parts)}", hint=hint)
 
 
 def check_same_data(manifest: Manifest, facts: StartFacts) -> None:
@@ -207,13 +219,26 @@ def _is_compared_whole(stored: StoredData, own: StoredData) -> bool:
     return compared >= now.columns.keys() | now.whole.keys()
 
 
+def uncompared_rows(train: StoredData) -> str:
+    """Return a warning for a run with `--restarts` if only some rows of a source can be
+    compared after a failure; else empty."""
+    if _is_compared_whole(train, train):
+        return ""
+    return (
+        "only some rows of data.train are compared after a failure: if the source then"
+        " returns other rows, the results differ from those of a run without failures"
+    )
+
+
 def differences(manifest: Manifest, plan: Plan, facts: StartFacts) -> list[str]:
     """Return reasons why a resumed run may not have the same bits as an uninterrupted run.
 
     An empty list guarantees the same bits.
     """
+    settings = ", ".join(_changed_settings(manifest.settings, plan))
+    names = f" ({settings})" if settings else ""
     if manifest.placement != facts.placement:
-        return [OTHER_PLACEMENT]
+        return [f"{OTHER_PLACEMENT}{names}"]
     found = []
     modes = [table.mode for node in plan.nodes for table in node.tables if table.mode]
     if any(not mode.in_rounds for mode in modes):
@@ -230,7 +255,7 @@ def differences(manifest: Manifest, plan: Plan, facts: StartFacts) -> list[str]:
     if not manifest.computation.startswith(COMPARABLE):
         found.append("it was saved by an older placer, so programs cannot be compared")
     elif manifest.computation != facts.computation:
-        found.append("another program, module or optimizer")
+        found.append(f"another program, module or optimizer{names}")
     if not _is_compared_whole(manifest.train, facts.train):
         found.append("only some rows of data.train were compared")
     if _batch(manifest.evaluation) != _batch(facts.evaluation):
@@ -246,6 +271,23 @@ def differences(manifest: Manifest, plan: Plan, facts: StartFacts) -> list[str]:
             if was != is_now:
                 found.append(f"{node}: {_changed(key, was, is_now)}")
     return found
+
+
+def _changed_settings(before: Mapping[str, Any], plan: Plan) -> Iterator[str]:
+    """Yield the settings that differ and affect programs, each with both values."""
+    if not before:
+        return  # The checkpoint is of an older placer.
+    now = msgspec.json.decode(msgspec.json.encode(settings_by_key(plan)))
+    keys = [
+        key
+        for key in before | now
+        if before.get(key) != now.get(key) and not key.startswith(_COMPARED_ELSEWHERE)
+    ]
+    for key in keys[:_SHOWN]:
+        is_now, was = (setting_text(each.get(key)) or "none" for each in (now, before))
+        yield f"{key} is {is_now}, was {was}"
+    if (more := len(keys) - _SHOWN) > 0:
+        yield f"and {more} more settings"
 
 
 def _batch(data: StoredData | None) -> int | None:

@@ -39,7 +39,7 @@ NOTHING_KEPT: Final = (
 )
 TOO_EARLY: Final = "the first step had not finished"
 NOT_WRITTEN: Final = "the file was not completely written"
-RECOVERING: Final = "the run was going back to its last checkpoint after a failure"
+RECOVERING: Final = "all nodes were going back after a failure"
 NOTHING_PREDICTED: Final = "the predictions were not written"
 """The message for a prediction that a signal has ended."""
 

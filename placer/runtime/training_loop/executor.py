@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -45,6 +45,7 @@ from placer.runtime.saving.checkpoints import Checkpoints
 from placer.runtime.saving.gathered_parameters import gather_parameters
 from placer.runtime.saving.parameter_files import save
 from placer.runtime.saving.resumed_checkpoint import resume
+from placer.runtime.saving.same_model import uncompared_rows
 from placer.runtime.saving.start_facts import gather_facts
 from placer.runtime.saving.start_parameters import (
     StartParameters,
@@ -124,13 +125,17 @@ def _start(
     node, batches = driver.node, driver.node.batch_calls
     execution.where = lambda: node.position.where
     execution.table_counts = partial(count_in_tables, sparse)
-    execution.staleness = lambda: {str(k): n for k, n in driver.staleness.items()}
+    execution.staleness = lambda: _as_event(driver.staleness)
+    execution.geo_staleness = lambda: _as_event(driver.geo_staleness)
     execution.report_state(COMPARING)
     digests = _run_handshake(execution, driver, start)
     checkpoints, continued = None, None
     if execution.keeps_digests:
         sources = batches.training, batches.evaluating
         facts = gather_facts(execution, devices, sources, digests)
+        warns = execution.is_control and options.restarts
+        if warns and (text := uncompared_rows(facts.train)):
+            execution.report(NodeWarning(text))
         if beginning.resumes:
             execution.report_state(LOADING)
             total = count_steps(execution, batches.training)
@@ -240,7 +245,8 @@ def _finish(training: Training) -> Result | None:
     own = {
         "checkpoint_seconds": waited,
         "streams": channel.streams(),
-        "staleness": driver.staleness,
+        "staleness": _as_event(driver.staleness),
+        "geo_staleness": _as_event(driver.geo_staleness),
         "divergence": replicas.divergence if replicas is not None else None,
         "tables": msgspec.to_builtins(execution.table_counts()),
     }
@@ -270,6 +276,11 @@ def _finish(training: Training) -> Result | None:
             hint="the run has ended; its last complete checkpoint is "
             f"{checkpoints.saved or 'none'}",
         )
+    tables = {
+        node.name: msgspec.convert(report["tables"], dict[str, TableCounts])
+        for node, report in zip(plan.nodes, reports, strict=True)
+    }
+    total = add_counts(tables.values())
     result = Result(
         steps=history.steps,
         metrics=history.metrics,
@@ -286,13 +297,18 @@ def _finish(training: Training) -> Result | None:
         },
         staleness=_add_staleness(report["staleness"] for report in reports),
         staleness_bound=plan.staleness_bound,
+        geo_staleness=_add_staleness(report["geo_staleness"] for report in reports),
         divergence=max(
             (each["divergence"] for each in reports if each["divergence"] is not None),
             default=None,
         ),
         untrained_rows=history.untrained_rows,
         shares=shares,
-        tables=_add_tables(report["tables"] for report in reports),
+        tables={name: counts.as_dict() for name, counts in total.items()},
+        table_rows={
+            name: {n: each[name].rows for n, each in tables.items() if name in each}
+            for name in total
+        },
         best=str(checkpoints.best) if checkpoints and checkpoints.best else None,
     )
     execution.report(result)
@@ -301,18 +317,15 @@ def _finish(training: Training) -> Result | None:
     return result
 
 
+def _as_event(staleness: Mapping[int, int]) -> dict[str, int]:
+    return {str(key): count for key, count in staleness.items()}
+
+
 def _add_staleness(reports: Iterable[Mapping[str, int]]) -> dict[str, int]:
     total: Counter[int] = Counter()
     for report in reports:
         total.update({int(key): count for key, count in report.items()})
     return {str(key): total[key] for key in sorted(total)}
-
-
-def _add_tables(
-    reports: Iterable[Mapping[str, Any]],
-) -> dict[str, dict[str, int | float | None]]:
-    parts = (msgspec.convert(each, dict[str, TableCounts]) for each in reports)
-    return {name: counts.as_dict() for name, counts in add_counts(parts).items()}
 
 
 def _with_nan_check(execution: Execution, node: Node, step: Hook) -> Hook:

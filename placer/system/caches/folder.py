@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 LIMIT: Final = 2 << 30
@@ -30,13 +31,23 @@ def usable_folder(folder: Path | None) -> Path | None:
         return None
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = folder.stat()
-        if status.st_uid != os.getuid() or status.st_mode & 0o022:
-            return None
-        tempfile.TemporaryFile(dir=folder).close()
     except OSError:
         return None
-    return folder
+    return folder if folder_problem(folder) is None else None
+
+
+def folder_problem(folder: Path) -> str | None:
+    """Return why `usable_folder` refuses an existing folder, or None."""
+    try:
+        status = folder.stat()
+        if status.st_uid != os.getuid():
+            return "it belongs to another user"
+        if status.st_mode & 0o022:
+            return f"other users can write to it: chmod go-w {quote(str(folder))}"
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        return error.strerror
+    return None
 
 
 def user_cache() -> Path | None:

@@ -64,9 +64,11 @@ def path_hint(
     close = nearest_path(path, is_wanted, folders)
     if close is not None:
         return f"did you mean '{show(close)}'?"
-    if not lists or os.path.exists(path):
+    if not lists:
         return None
-    listed = [show(str(each)) for each in _existing(Path(path), is_wanted, folders)]
+    # A folder in place of a file: list its own files.
+    start = Path(path) / "*" if os.path.isdir(path) else Path(path)
+    listed = [show(str(each)) for each in _existing(start, is_wanted, folders)]
     return f"one of: {', '.join(listed)}" if 0 < len(listed) <= _MAX_LISTED else None
 
 
@@ -107,7 +109,10 @@ def _nearest_entry(
     names = [each for each in _names(folder) if accepts(folder / each)]
     # An equal suffix, such as `.yaml`, does not make two names similar.
     stem = nearest(Path(name).stem, {Path(each).stem for each in names})
-    return nearest(name, (each for each in names if Path(each).stem == stem))
+    same = sorted(each for each in names if Path(each).stem == stem)
+    if stem == Path(name).stem:  # A name without a suffix is unlike a name with one.
+        return nearest(name, same) or same[0]
+    return nearest(name, same)
 
 
 def _names(folder: Path) -> list[str]:

@@ -11,6 +11,7 @@ class TableStatistics:
 
     Attributes:
         rows: the current number of rows.
+        counted: the current number of keys that are counted but have no row.
         nbytes: the current memory in bytes.
         admitted: how often a new row was created for a key.
         refused: how often a pushed key was not given a row.
@@ -22,6 +23,7 @@ class TableStatistics:
     """
 
     rows: int
+    counted: int
     nbytes: int
     admitted: int
     refused: int

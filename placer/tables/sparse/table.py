@@ -174,7 +174,13 @@ class SparseTable:
 
     def statistics(self) -> TableStatistics:
         """Return the size of the table and its counts so far."""
-        return TableStatistics(rows=self.rows, nbytes=self.nbytes, **self._done)
+        partitions = self._storage.state.partitions
+        return TableStatistics(
+            rows=self.rows,
+            counted=int((partitions["entries"] - partitions["rows"]).sum()),
+            nbytes=self.nbytes,
+            **self._done,
+        )
 
     def warm_up(self, *, trains: bool = True, saves: bool = True) -> None:
         """Compile the loops for pulls, and also for pushes (`trains`) and `saves`."""

@@ -56,9 +56,10 @@ def test_the_sentence_names_the_longest_items_first(tmp_path, synchronous):
     ]
     found = found_in(drawn_step(*works), tmp_path, synchronous)
     assert found.sentence == (
-        "A step takes 100 ms (step 1). Its longest chain: b on worker:0 44.0 ms, d on"
-        " worker:0 20.0 ms, f on worker:0 19.0 ms, other work on worker:0 10.0 ms, a on"
-        " worker:0 3.0 ms, and 4.0 ms in 2 other pieces."
+        "A step takes 100 ms (step 1). Its longest chain: computing 90% and other work 10%."
+        " Its longest parts: b on worker:0 44.0 ms, d on worker:0 20.0 ms, f on worker:0"
+        " 19.0 ms, other work on worker:0 10.0 ms, a on worker:0 3.0 ms, and 4.0 ms in other"
+        " parts."
     )
 
 
@@ -171,18 +172,36 @@ def test_advice_about_messages_fits_the_machines_and_the_workers(
     )
 
 
-def test_a_single_slow_step_gives_no_advice(tmp_path, synchronous):
+def equal_steps(*reads):
+    """Steps of 50 ms. Each first reads for a time in milliseconds, then computes."""
     drawn = DrawnTrace(nodes=("worker:0",))
-    for number in range(9):
-        slow = number == 4
+    for number, read in enumerate(reads):
         begin, end = 100 * number, 100 * number + 50
         drawn.add("worker:0", "step", f"step {number + 1}", begin, end)
-        kind = ("read", "read") if slow else ("compute", "forward_backward")
-        drawn.add("worker:0", *kind, begin, end)
-    found = found_in(drawn, tmp_path, synchronous)
-    assert found.step == 5
-    assert found.sentence.endswith("reading rows on worker:0 50.0 ms.")
+        if read:
+            drawn.add("worker:0", "read", "read", begin, begin + read)
+        if read < 50:
+            drawn.add("worker:0", "compute", "forward_backward", begin + read, end)
+    return drawn
+
+
+def test_a_single_slow_step_gives_no_advice(tmp_path, synchronous):
+    found = found_in(equal_steps(*[0] * 7, 50, *[0] * 7), tmp_path, synchronous)
+    assert (found.step, found.chain[0].name) == (8, "read")
+    assert found.sentence == (
+        "A step takes 50.0 ms (step 8, the median of 15). Its longest chain, as the mean of"
+        " 5 steps of 50.0 to 50.0 ms: computing 80 ± 45% and reading 20 ± 45%. Its longest"
+        " parts: forward_backward on worker:0 40.0 ± 22.4 ms and reading rows on worker:0"
+        " 10.0 ± 22.4 ms."
+    )
     assert found.advice == ()
+
+
+def test_parts_within_their_spread_are_about_equal(tmp_path, synchronous):
+    reads = [0, 0, 0, 20, 25, 33, 0, 0, 0]
+    found = found_in(equal_steps(*reads), tmp_path, synchronous)
+    assert "Reading and computing are about equal." in found.sentence
+    assert found.sentence.endswith("The first 2 parts are about equal.")
 
 
 def test_many_small_buckets_need_a_larger_cap(tmp_path, synchronous):

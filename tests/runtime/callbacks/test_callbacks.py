@@ -26,7 +26,12 @@ import placer
 from placer.channel.in_process import memory_channels
 from placer.checkpoint.folder import list_checkpoints
 from placer.errors import PlacerError, RunError
-from placer.runtime.callbacks.callbacks import STOP, CallbackQueue
+from placer.runtime.callbacks.callbacks import (
+    STOP,
+    CallbackQueue,
+    Record,
+    check_callbacks,
+)
 from placer.runtime.control.events import WAITING, Event, State, Step
 from placer.runtime.control.pace import MAX_LEAD, ControlPace, Pace, ToldPace
 
@@ -433,6 +438,22 @@ def test_what_is_no_callback_is_refused_before_the_run(build: Path) -> None:
         with pytest.raises(PlacerError) as caught:
             placer.launch(build, callbacks=wrong)  # type: ignore[arg-type]
         assert message in caught.value.message
+
+
+def test_a_method_that_would_never_be_called_is_refused() -> None:
+    class Finished(placer.Callback):
+        on_time = False
+
+        def on_epoch_finish(self, record: Record) -> None:
+            """Is never called."""
+
+    with pytest.raises(PlacerError) as caught:
+        check_callbacks([Finished()])
+    assert str(caught.value) == (
+        "callbacks[0], of type Finished, has the method 'on_epoch_finish', which is never"
+        " called\n  hint: did you mean 'on_epoch'? A method that begins with 'on_' is"
+        " on_step, on_evaluation or on_epoch"
+    )
 
 
 def test_other_events_than_steps_are_not_kept() -> None:

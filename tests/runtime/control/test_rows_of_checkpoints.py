@@ -21,7 +21,8 @@ from placer.runtime.process.threads import run_in_threads
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Result]:
     """A build, the checkpoint of a run of it, and the result of the run."""
     folder = tmp_path_factory.mktemp("clicks")
-    placer.compile(write_sparse_spec(folder), folder / "build")
+    user = {"admit": {"count": 14}}
+    placer.compile(write_sparse_spec(folder, user=user), folder / "build")
     options = Options(steps=3, checkpoint=folder / "kept")
     result = run_in_threads(folder / "build", options)
     assert isinstance(result, Result)
@@ -54,10 +55,20 @@ def test_a_checkpoint_is_shown_with_its_rows(
     rows = {name: counts["rows"] for name, counts in result.tables.items()}
     lines = [line.split() for line in shown.splitlines()]
     for name, dim in (("u.table", 4), ("i.table", 8)):
-        (found,) = (line for line in lines if line[:1] == [name])
+        found, first = (line for line in lines if line[:1] == [name])
         assert found[1:3] == [f"float32[{rows[name]},", f"{dim}]"]
         assert found[3:5] == ["adagrad", "(sum_of_squares)"]
         assert found[-1] == "ps:0-1"
+        second = lines[lines.index(first) + 1]
+        held = {"ps:0": int(first[2]), "ps:1": int(second[1])}
+        assert first[1] == "ps:0"
+        assert second[0] == "ps:1"
+        assert held == result.table_rows[name]
+        assert sum(held.values()) == rows[name]
+        counted = int(first[3]) + int(second[2])
+        assert counted == result.tables[name]["counted"]
+        assert (counted > 0) == (name == "u.table")
+        assert rows[name] > 0
 
 
 def test_a_folder_with_a_file_of_rows_only_is_an_incomplete_checkpoint(

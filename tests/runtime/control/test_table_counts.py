@@ -58,8 +58,16 @@ def test_a_result_counts_what_has_happened_in_tables(tmp_path: Path) -> None:
     assert users["refused"] > 0  # the first occurrence of most
     assert 0 < users["hits"] < users["lookups"]
     assert users["hit_rate"] == users["hits"] / users["lookups"]
-    (line,) = [line for line in result_lines(result) if "i.table" in line]
-    assert line.startswith("  table i.table  10 rows  10 admitted  hit rate")
+    lines = [*result_lines(result)]
+    at = next(i for i, line in enumerate(lines) if "i.table" in line)
+    assert lines[at].startswith("  table i.table  10 rows  10 admitted  hit rate")
+    held = result.table_rows["i.table"]
+    assert [*held] == ["ps:0", "ps:1", "ps:2"]
+    first, second, third = held.values()
+    assert first + second + third == 10
+    assert lines[at + 1] == (
+        f"    {first} rows on ps:0, {second} on ps:1, {third} on ps:2"
+    )
 
 
 def test_counts_are_events_of_nodes_and_of_a_run() -> None:
@@ -101,3 +109,6 @@ def test_the_staleness_has_its_bound_beside_the_largest_one() -> None:
         result = Result(1, {}, {}, 0.0, {}, staleness=counts, staleness_bound=bound)
         (line,) = [each for each in result_lines(result) if "staleness" in each]
         assert line == f"  staleness   mean 2.33  median 0  {most}"
+    result = Result(1, {}, {}, 0.0, {}, staleness_bound=9, geo_staleness=counts)
+    (line,) = [each for each in result_lines(result) if "staleness" in each]
+    assert line == "  staleness   mean 2.33  median 0  maximum 7  of GEO differences"

@@ -37,7 +37,7 @@ class Part:
     results: dict[str, Any] = field(default_factory=dict)
 
     def __getattr__(self, call: str) -> Any:
-        if call in ("horizon", "staleness", "has_drains", "edges"):
+        if call in ("horizon", "staleness", "geo_staleness", "has_drains", "edges"):
             return self.results[call]
 
         def note(*arguments: object, **options: object) -> Any:
@@ -145,12 +145,15 @@ def test_a_worker_drains_its_ends_before_it_updates_and_agrees(world: World) -> 
 
 def test_a_server_serves_until_all_workers_have_drained(world: World) -> None:
     driver = world.driver(
-        service=world.part("service", steps_of_rows={}, staleness={2: 1})
+        service=world.part(
+            "service", steps_of_rows={}, staleness={2: 1}, geo_staleness={3: 1}
+        )
     )
     driver.drain(5)
     assert world.said == ["service start", "service drain", "service steps_of_rows"]
     assert driver.is_server
     assert driver.staleness == {2: 1}
+    assert driver.geo_staleness == {3: 1}
     driver.resume(5, {"worker:1": 5})
     assert world.said[-1] == "service resume"
 

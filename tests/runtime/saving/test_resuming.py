@@ -21,6 +21,7 @@ from placer.launcher.checks import check_launch
 from placer.plan.plan import read_plan, sha256, to_json, with_digest
 from placer.report.outcome import best_lines
 from placer.runtime.control.options import Options
+from placer.runtime.saving.same_model import uncompared_rows
 
 
 @pytest.fixture(scope="module")
@@ -223,6 +224,10 @@ def test_a_checkpoint_of_another_model_is_refused(whole, tmp_path, capsys):
     assert "warning: the checkpoint is used in part: not in the checkpoint: out.w" in (
         capsys.readouterr().err
     )
+    ops[0]["name"], ops[1]["in"], ops[1]["name"], ops[2]["in"] = "g", "g", "m", "m"
+    with pytest.raises(CheckpointError, match="another model 'resumed': ") as error:
+        run(build(tmp_path, model | {"name": "other"}), resume=start)
+    assert "hint: name a checkpoint of this model, or start" in str(error.value)
     optimizer = dict(spec()["train"]["optimizer"], op="momentum")
     model = spec(train={"optimizer": optimizer})
     with pytest.raises(CheckpointError, match=r"h.w \(adam, not momentum\)"):
@@ -505,10 +510,17 @@ def test_another_module_is_said_but_no_other_comment(tmp_path, capsys):
     assert ", with the same bits as an" in capsys.readouterr().err
     module.write_text(text.replace("2.0", "5.0"))
     run(build(tmp_path, model), resume=checkpoints, steps=2)
-    assert (
-        "not necessarily with the same bits as an uninterrupted run: another"
-        " program, module or optimizer"
-    ) in capsys.readouterr().err
+    reason = (
+        "the same bits as an uninterrupted run: another program, module or optimizer"
+    )
+    assert f"not necessarily with {reason}\n" in capsys.readouterr().err
+    optimizer = model["train"]["optimizer"]
+    optimizer["learning_rate"] = 0.125
+    model["train"]["epochs"] += 1
+    run(build(tmp_path, model), resume=checkpoints, steps=2)
+    before = "exponential: {init: 0.05, rate: 0.9, steps: 3}"
+    changed = f"(optimizer.dense.learning_rate is 0.125, was {before})"
+    assert f"not necessarily with {reason} {changed}\n" in capsys.readouterr().err
 
 
 def test_the_same_rows_in_a_file_of_another_kind_continue_a_run(
@@ -527,7 +539,7 @@ def test_the_same_rows_in_a_file_of_another_kind_continue_a_run(
     assert "continuing after step 20" in capsys.readouterr().err
 
 
-def test_rows_that_were_not_all_compared_are_said(tmp_path, capsys):
+def test_rows_that_were_not_all_compared_are_said(whole, tmp_path, capsys):
     (tmp_path / "drawn.py").write_text(MAP_STYLE)
     model = spec()
     for data in model["data"].values():
@@ -536,6 +548,13 @@ def test_rows_that_were_not_all_compared_are_said(tmp_path, capsys):
     run(build(tmp_path, model), checkpoint=checkpoints, checkpoint_every=1, steps=1)
     run(tmp_path / "b", resume=checkpoints, steps=2)
     assert "only some rows of data.train were compared" in capsys.readouterr().err
+    for folder, warning in (
+        (checkpoints, "only some rows"),
+        (whole[0] / "checkpoints", ""),
+    ):
+        _, manifest = list_checkpoints(folder)[0]
+        assert uncompared_rows(manifest.train).startswith(warning)
+        assert bool(uncompared_rows(manifest.train)) is bool(warning)
 
 
 MAP_STYLE = """

@@ -160,13 +160,16 @@ def _settings(draw: Any, dims: Sequence[int]) -> dict[str, Any]:
         admits += [{"score": 0.5}, {"score": 1.5}]
         limits["score_below"] = maybe(0.1, 0.6)
     forget = {name: limit for name, limit in limits.items() if limit is not None}
+    admit = draw(st.sampled_from(admits))
+    if isinstance(admit, dict) and not _forgets_counted(admit, forget):
+        forget["unseen_steps"] = 3
     if "unseen_seconds" in forget:
         forget["time"] = "time"
     if forget or score is not None:
         forget["every"] = draw(st.integers(1, 3))
     settings = {
         "partitions": partitions,
-        "admit": draw(st.sampled_from(admits)),
+        "admit": admit,
         "score": score,
         "forget": forget or None,
         "capacity": maybe(partitions, partitions + 3, 3 * partitions),
@@ -178,6 +181,16 @@ def _settings(draw: Any, dims: Sequence[int]) -> dict[str, Any]:
     if given["admit"] != "always":
         given["default"] = draw(st.sampled_from((0.0, 0.25)))
     return {"sparse": True, "dim": draw(st.sampled_from(list(dims))), **given}
+
+
+def _forgets_counted(admit: dict[str, Any], forget: dict[str, Any]) -> bool:
+    """Whether a table that forgets rows also forgets keys that have none yet."""
+    if not forget or not admit.keys() & {"count", "score"}:
+        return True
+    limits = {"unseen_steps", "unseen_seconds"}
+    if "score" in admit:
+        limits.add("score_below")
+    return not limits.isdisjoint(forget)
 
 
 @st.composite

@@ -14,10 +14,12 @@ _ALWAYS = select.EPOLLERR | select.EPOLLHUP
 
 
 class File:
-    """A file with a number, which is given again after `close`."""
+    """A file with a number, which is given again after `close`; `owner` is the node whose
+    end closes it."""
 
     def __init__(self, files: Files) -> None:
         self.files = files
+        self.owner = files.scheduler.current.node
         self.closed = False
         self.watchers: list[Epoll] = []
         self._fd = files.add(self)
@@ -59,6 +61,9 @@ class Files:
 
     def remove(self, fd: int) -> None:
         del self.open[fd]
+
+    def owned_by(self, node: str) -> list[File]:
+        return [file for file in self.open.values() if file.owner == node]
 
     def epoll(self) -> Epoll:
         return Epoll(self)

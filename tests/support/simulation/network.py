@@ -19,6 +19,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
+from placer.channel import frames
+from placer.system.memory.aligned import ALIGNMENT
 from support.simulation.files import File, Files
 from support.simulation.scheduler import Scheduler
 
@@ -38,6 +42,9 @@ class Weather:
         within: the time in which they do.
         failures: how often an attempt to connect fails.
         late: how often a connection waits for seconds to be accepted.
+        forgeries: how often somebody on the way raises the attempt in a HELLO.
+        old_ways: how often a connection reaches the older of two processes that listen
+            at an address, which has moved.
     """
 
     delay: float = 20e-6
@@ -47,6 +54,8 @@ class Weather:
     within: float = 0.1
     failures: float = 0.0
     late: float = 0.0
+    forgeries: float = 0.0
+    old_ways: float | None = None
 
     @staticmethod
     def draw(scheduler: Scheduler) -> Weather:
@@ -70,7 +79,7 @@ class Network:
         self.random = scheduler.random
         self.connections: list[Socket] = []  # one end of each
         self.breaks = 0
-        self._listeners: dict[Address, Listener] = {}
+        self._listeners: dict[Address, list[Listener]] = {}
 
     def begin_cuts(self) -> None:
         """Break connections from now on."""
@@ -101,18 +110,41 @@ class Network:
         return self._listen(where)
 
     def _listen(self, address: Address) -> Listener:
-        assert address not in self._listeners
-        listener = self._listeners[address] = Listener(self, address)
-        return listener
+        listeners = self._listeners.setdefault(address, [])
+        assert not listeners or self.weather.old_ways is not None
+        listeners.append(Listener(self, address))
+        return listeners[-1]
 
-    def forget(self, address: Address) -> None:
-        del self._listeners[address]
+    def forget(self, listener: Listener) -> None:
+        self._listeners[listener.address].remove(listener)
+
+    def _find(self, address: Address) -> Listener | None:
+        """Return what listens at an address, if anything does."""
+        listeners = self._listeners.get(address)
+        if not listeners:
+            return None
+        is_old = len(listeners) > 1 and self.random.random() < self.weather.old_ways
+        return listeners[-2 if is_old else -1]
+
+    def end(self, node: str) -> None:
+        """Close the files of a process that has ended."""
+        for file in self.files.owned_by(node):
+            file.close()
+
+    def lose(self, node: str) -> None:
+        """Lose a machine: what is on the way to and from its processes is lost, and their
+        peers learn nothing."""
+        for file in self.files.owned_by(node):
+            if isinstance(file, Socket):
+                file.lose()
+            elif isinstance(file, Listener):
+                file.close()
 
     def connect_unix(
         self, job: str, peer: str, where: Address
     ) -> tuple[Socket | None, bool]:
         self.scheduler.step()
-        listener = self._listeners.get(("unix", where))
+        listener = self._find(("unix", where))
         if listener is None:
             return None, False
         mine, theirs = connected_pair(self, socket.AF_UNIX)
@@ -126,7 +158,7 @@ class Network:
         fails = self.random.random() < self.weather.failures
 
         def open_it() -> None:
-            listener = self._listeners.get(address)
+            listener = self._find(address)
             mine.is_connecting = False
             if listener is None or fails:
                 mine.connect_error = errno.EHOSTUNREACH if fails else errno.ECONNREFUSED
@@ -144,7 +176,11 @@ class Network:
 
     def accept(self, listener: Listener) -> Socket | None:
         self.scheduler.step()
-        return listener.accepting.popleft() if listener.accepting else None
+        if not listener.accepting:
+            return None
+        connection = listener.accepting.popleft()
+        connection.owner = self.scheduler.current.node
+        return connection
 
 
 class Listener(File):
@@ -152,7 +188,7 @@ class Listener(File):
 
     def __init__(self, network: Network, address: Address) -> None:
         super().__init__(network.files)
-        self._network, self._address = network, address
+        self._network, self.address = network, address
         self.accepting: deque[Socket] = deque()
 
     def add(self, connection: Socket) -> None:
@@ -167,7 +203,7 @@ class Listener(File):
 
     def close(self) -> None:
         if not self.closed:
-            self._network.forget(self._address)
+            self._network.forget(self)
             for connection in self.accepting:
                 connection.close()
         super().close()
@@ -203,9 +239,26 @@ class Direction:
     def send(self, data: bytes, files: Sequence[int] = ()) -> None:
         if self.is_cut or self.has_ended:
             return
+        if self._network.weather.forgeries:
+            data = self._forge(data)
         self._on_the_way.append((data, files))
         self._sent += len(data)
         self._come()
+
+    def _forge(self, data: bytes) -> bytes:
+        """Raise the attempt of a HELLO, or return the data as they are."""
+        view = memoryview(data)
+        is_frame = data[:4] == frames.MAGIC and len(data) >= ALIGNMENT
+        if not is_frame or frames.size_of(view) != len(data):
+            return data
+        hello, _ = frames.decode(view)
+        draw = self._network.random
+        if not isinstance(hello, frames.Hello) or (
+            draw.random() > self._network.weather.forgeries
+        ):
+            return data
+        identity = replace(hello.identity, attempt=hello.identity.attempt + 9)
+        return frames.encode(replace(hello, identity=identity))
 
     def finish(self) -> None:
         self.is_finished = True
@@ -263,15 +316,20 @@ class Direction:
         wait = draw.choice([0.0, self._network.delay(), draw.uniform(0, 0.05)])
         self._network.scheduler.after(wait, end)
 
+    def lose(self) -> None:
+        """Lose all that is on the way, and what is sent from now on."""
+        self.is_cut = True
+        for _, files in self._on_the_way:
+            for file in files:
+                os.close(file)
+        self._on_the_way.clear()
+        self._sent = 0
+
     def end(self, error: int = 0) -> None:
         """End at once: nothing more arrives."""
         if not self.has_ended:
             self.has_ended, self.error = True, error
-            for _, files in self._on_the_way:
-                for file in files:
-                    os.close(file)
-            self._on_the_way.clear()
-            self._sent = 0
+            self.lose()
             self.reader.changed()
             self.writer.changed()
 
@@ -285,6 +343,7 @@ def connected_pair(network: Network, family: int) -> tuple[Socket, Socket]:
     )
     there.writer, there.reader = mine, theirs
     back.writer, back.reader = theirs, mine
+    theirs.owner = ""  # until it is accepted
     return mine, theirs
 
 
@@ -312,6 +371,10 @@ class Socket(File):
     def cut(self) -> None:
         self._in.cut()
         self._out.cut()
+
+    def lose(self) -> None:
+        self._in.lose()
+        self._out.lose()
 
     def events(self) -> int:
         if self.is_connecting:

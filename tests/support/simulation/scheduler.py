@@ -38,6 +38,7 @@ class Task:
         self.name, self.node = name, node
         self.turn = threading.Semaphore(0)
         self.done = False
+        self.is_killed = False
         self.is_blocked = False
         self.waits = 0  # the number of its wait; a timer of an earlier one is void
         self.was_woken = False
@@ -52,8 +53,11 @@ class Scheduler:
     task passes on average before another one goes on, if it does not wait.
     """
 
-    def __init__(self, seed: int, preempt_after: float = 0.0) -> None:
+    def __init__(
+        self, seed: int, preempt_after: float = 0.0, max_steps: int = MAX_STEPS
+    ) -> None:
         self.random = Random(seed)
+        self._max_steps = max_steps
         self.now = 0.0
         self.steps = 0
         self.failure: BaseException | None = None
@@ -64,6 +68,8 @@ class Scheduler:
         self._order = 0
         self._tasks: list[Task] = []
         self._ready: list[Task] = []
+        # By node, the tasks of stopped nodes that would have the turn otherwise.
+        self._stopped: dict[str, list[Task]] = {}
         self._is_over = False
         self._main = Task("main", "")
         self.current = self._main
@@ -79,7 +85,10 @@ class Scheduler:
         if self._events and self._events[0][0] <= self.now:
             self._fire()
         self._left -= 1
-        if self._left <= 0:
+        if self.current.node in self._stopped:
+            self._make_ready(self.current)
+            self._pass_on()
+        elif self._left <= 0:
             self._left = self._draw_steps()
             if self._ready:
                 self._ready.append(self.current)
@@ -98,7 +107,7 @@ class Scheduler:
             def end() -> None:
                 if task.is_blocked and task.waits == number:
                     task.is_blocked = False
-                    self._ready.append(task)
+                    self._make_ready(task)
 
             self.at(self.now + timeout, end)
         self._pass_on()
@@ -108,7 +117,10 @@ class Scheduler:
         """End the wait of a task."""
         if task.is_blocked:
             task.is_blocked, task.was_woken = False, True
-            self._ready.append(task)
+            self._make_ready(task)
+
+    def _make_ready(self, task: Task) -> None:
+        self._stopped.get(task.node, self._ready).append(task)
 
     def at(self, time: float, call: Callable[[], None]) -> None:
         """Call `call` at a time, which must not wait."""
@@ -139,7 +151,7 @@ class Scheduler:
             self._end(task)
 
         threading.Thread(target=run, name=name, daemon=True).start()
-        self._ready.append(task)
+        self._make_ready(task)
         return task
 
     def join(self, task: Task, timeout: float | None = None) -> None:
@@ -149,6 +161,22 @@ class Scheduler:
             self.block(timeout)
 
     # For the test.
+
+    def stop(self, node: str) -> None:
+        """Let no task of a node run until `go_on`; called by an event."""
+        self._stopped[node] = [task for task in self._ready if task.node == node]
+        self._ready = [task for task in self._ready if task.node != node]
+
+    def go_on(self, node: str) -> None:
+        """End a `stop`."""
+        self._ready += self._stopped.pop(node)
+
+    def kill(self, node: str) -> None:
+        """Let no task of a node run any more; called by an event."""
+        if node not in self._stopped:
+            self.stop(node)
+        for task in self._tasks:
+            task.is_killed = task.is_killed or task.node == node
 
     def run(self) -> None:
         """Run all tasks to their ends; raises the first failure of one."""
@@ -171,7 +199,7 @@ class Scheduler:
     def _next(self) -> Task:
         """Take the task that has the next turn."""
         while not self._ready and self.failure is None:
-            is_over = all(task.done for task in self._tasks)
+            is_over = all(task.done or task.is_killed for task in self._tasks)
             if is_over or not self._events or self._events[0][0] > MAX_TIME:
                 return self._main
             try:
@@ -180,7 +208,7 @@ class Scheduler:
                 self.failure = error
             self.now = max(self.now, self._events[0][0])
             self._fire()
-        if self.failure is not None or self.steps > MAX_STEPS:
+        if self.failure is not None or self.steps > self._max_steps:
             return self._main
         at = int(self.random.random() * len(self._ready))
         ready = self._ready
@@ -210,9 +238,11 @@ class Scheduler:
             following.turn.release()
             main.turn.acquire()
         if self.failure is None:
-            if self.steps > MAX_STEPS:
+            if self.steps > self._max_steps:
                 self.failure = Deadlock("the threads run in a circle")
-            elif waiting := [task.name for task in self._tasks if not task.done]:
+            elif waiting := [
+                task.name for task in self._tasks if not (task.done or task.is_killed)
+            ]:
                 self.failure = Deadlock(f"{', '.join(waiting)} wait in vain")
 
     def _end(self, task: Task) -> None:

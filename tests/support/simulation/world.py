@@ -28,7 +28,7 @@ from placer.channel.keys import RunKey
 from placer.channel.session import Session
 from support.simulation.files import Files, SimulatedOs
 from support.simulation.network import Network, SimulatedSocketModule, Weather
-from support.simulation.scheduler import Scheduler
+from support.simulation.scheduler import MAX_STEPS, Scheduler
 from support.simulation.threads import SimulatedThreading, SimulatedTime
 
 PIECE = 1 << 10
@@ -46,12 +46,17 @@ class World:
         seed: all that happens is drawn from it.
         streams: "tcp", or "unix" for shared memory.
         weather: what may go wrong; drawn from the seed by default.
+        max_steps: the switch points of a run at most.
     """
 
     def __init__(
-        self, seed: int, streams: str = "tcp", weather: Weather | None = None
+        self,
+        seed: int,
+        streams: str = "tcp",
+        weather: Weather | None = None,
+        max_steps: int = MAX_STEPS,
     ) -> None:
-        self.scheduler = Scheduler(seed)
+        self.scheduler = Scheduler(seed, max_steps=max_steps)
         self.random = self.scheduler.random
         self.files = Files(self.scheduler)
         self.network = Network(

@@ -545,5 +545,8 @@ def test_statistics_are_sums_of_what_was_done():
     assert {name: getattr(found, name) for name in expected} == expected
     assert found.admitted - found.evicted - found.forgotten == found.rows > 0
     assert (found.forgotten, found.hits, found.lookups) == (forgotten, hits, 600)
+    entries = [table.save_partition(p)["entry_keys"].size for p in range(4)]
+    assert found.counted == sum(entries)
     assert min(found.refused, found.evicted, found.forgotten, found.hits) > 0
+    assert min(found.rows, found.counted) > 0
     assert found.nbytes == table.nbytes

@@ -67,7 +67,7 @@ class Names:
             message = (
                 f"'{name}' is defined twice; the first definition is on line {first}"
             )
-            self._problems.add(message, span)
+            self._problems.add(message, span, "give one of them another name")
             return False
         self._lines[name] = span.line
         return True

@@ -10,6 +10,12 @@ from placer.errors import did_you_mean
 from placer.place.types import ITEM_BYTES, MAX_DIM, TensorType
 
 _DTYPES = tuple(name for name in ITEM_BYTES if name != "key")
+_SIZES = {"float": "float32", "double": "float64", "half": "float16"} | {
+    "int": "int32",
+    "integer": "int32",
+    "long": "int64",
+}
+"""The dtypes that names without a size usually mean."""
 
 
 def read_type(
@@ -29,6 +35,9 @@ def read_type(
         word = re.match(r"\w*", text.text.strip())
         dtype = word.group() if word else ""
         known = dtype in _DTYPES or "[" not in text.text
-        near = None if known else did_you_mean(dtype, _DTYPES)
+        near = None if known else did_you_mean(_SIZES.get(dtype, dtype), _DTYPES)
+        shape = text.text.strip().removeprefix(dtype).strip("[]")
+        if near is None and " " in shape.strip() and "," not in shape:
+            near = f'write "{dtype}[{", ".join(shape.split())}]"'
         problems.add(str(error), text.inner_span, near)
         return None

@@ -12,8 +12,9 @@ import jax
 from placer.compiler.frontend.entries.names import is_name, is_parameter_key
 from placer.compiler.frontend.python.parameter_keys import Leaf, show_path
 from placer.compiler.frontend.python.variable import Variable
-from placer.errors import SpecError
+from placer.errors import KERAS_HINT, SpecError
 from placer.ops.functions.library_leaves import (
+    backend_of_variable,
     complex_leaves,
     could_be_state,
     is_number_array,
@@ -188,6 +189,12 @@ class TermBuilder:
             raise SpecError(
                 f"{show_path(path)} is an empty array: its shape is {tuple(value.shape)}",
                 hint="remove it, or pass None in its place: a parameter needs elements",
+            )
+        if (backend := backend_of_variable(value)) not in (None, "jax"):
+            raise SpecError(
+                f"{show_path(path)} is a variable of Keras with the backend '{backend}',"
+                " but JAX traces the function",
+                hint=KERAS_HINT,
             )
         for other in self.leaves:
             if other.value is value and not isinstance(value, Variable):

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 from placer.compiler.frontend import load
+from placer.compiler.frontend.python.code_hints import hint_for
 from placer.compiler.frontend.python.overrides import Overrides, read_overrides
 from placer.compiler.frontend.python.program import Program, default_program, home_file
 from placer.compiler.graph.model import Model
@@ -25,8 +26,6 @@ from placer.errors import (
     SpecError,
     SpecErrors,
     did_you_mean,
-    missing_package_hint,
-    nearest,
 )
 from placer.plan.modules import Modules
 from placer.system.callsite import display_path, span_of
@@ -170,23 +169,7 @@ def _report_errors(modules: Modules, file: Path) -> Iterator[None]:
         ) from error
     except (Exception, SystemExit) as error:
         message, at = f"{type(error).__name__}: {error}", _user_line(error, modules)
-        raise SpecError(message, span=at, hint=_hint_for(error)) from error
-
-
-def _hint_for(error: BaseException) -> str | None:
-    if hint := missing_package_hint(error):
-        return hint
-    if isinstance(error, AttributeError) and isinstance(error.name, str):
-        near = nearest(error.name, dir(error.obj))
-        return f"did you mean '{near}'?" if near else None
-    if isinstance(
-        error, TypeError
-    ) and "placer.compiler.frontend.python.variable" in str(error):
-        return (
-            "a value of the program has no numbers yet: use an op of placer.layers,"
-            " or call a JAX function with placer.trace(fn, ...)"
-        )
-    return None
+        raise SpecError(message, span=at, hint=hint_for(error)) from error
 
 
 def _user_line(error: BaseException, modules: Modules) -> Span | None:

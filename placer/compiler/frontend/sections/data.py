@@ -102,7 +102,11 @@ def _read_rows(
             valid = reader.check_columns(columns, good)
     if "batch" in good and good["batch"] is None:
         if which == "train":
-            context.problems.add("'batch' is missing in data.train", node.span)
+            context.problems.add(
+                "'batch' is missing in data.train",
+                node.span,
+                "add batch: 64, the rows of a step",
+            )
         good["batch"] = train.batch if train else None
     if node.get("seed") is not None and "shuffle" in good and _is_off(good["shuffle"]):
         message = "'seed' has no effect: it seeds the shuffle, and 'shuffle' is false"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from msgspec import to_builtins
 
 from placer.compiler.frontend.entries.context import Context
+from placer.compiler.frontend.entries.names import quote
+from placer.compiler.frontend.other_names import meant_key, meant_mode
 from placer.compiler.frontend.schema import Clip, Optimizer, Outer, Update
 from placer.compiler.frontend.sections.optax_optimizers import is_optax, read_optax
 from placer.compiler.frontend.sections.parameters import Group, Pattern
@@ -32,6 +34,8 @@ from placer.plan.settings.training.update_modes import (
     Sync,
     from_text,
 )
+
+_GEO: Final = "write {geo: {every: 100}}"
 
 
 def read_clip(
@@ -58,23 +62,30 @@ def _update(
     if isinstance(node, ScalarNode):
         if node.value == "geo":
             message = "'update: geo' needs the number of steps between two exchanges"
-            problems.add(message, node.span, "write {geo: {every: 100}}")
+            problems.add(message, node.span, _GEO)
             return None
         if node.value in names:
             return from_text(node.value)
+        meant = meant_mode(str(node.value))
         problems.add(
             f"'update' must be one of {', '.join(names)}, or a mapping, not"
             f" {describe_value(node.value)}",
             node.span,
-            did_you_mean(str(node.value), names) or "write {async: {max_staleness: 4}}",
+            f"write update: {meant}" if meant else did_you_mean(str(node.value), names),
         )
+        return None
+    if isinstance(node, MappingNode) and _report_other_modes(node, where, problems):
         return None
     good = decode(node, Update, where, problems)
     modes = {name: entry for name, entry in good.items() if entry is not None}
     if len(modes) != 1:
         if isinstance(node, MappingNode) and node.entries.keys() <= good.keys():
             message = f"{where} needs exactly one of {', '.join(good)}"
-            problems.add(message, node.span, "write {async: {max_staleness: 4}}")
+            hint = "write {async: {max_staleness: 4}}"
+            if len(node.entries) == 1:  # A mode with the value null.
+                (name,) = node.entries
+                hint = _GEO if name == "geo" else f"write update: {name}"
+            problems.add(message, node.span, hint)
         return None
     ((name, entry),) = modes.items()
     good = decode(entry, MODES[name], f"{where}.{name}", problems)
@@ -85,6 +96,25 @@ def _update(
         return None
     mode = problems.make(MODES[name], good, entry)
     return Sync() if mode is not None and mode.is_sync else mode
+
+
+def _report_other_modes(node: MappingNode, where: str, problems: Problems) -> bool:
+    """Report modes with names of other systems, and settings without their mode. Return
+    whether there are any."""
+    modes = {name: mode for mode in MODES for name in MODES[mode].__struct_fields__}
+    is_found = False
+    for name, key in node.keys.items():
+        if name in ("sync", "async", "geo"):
+            continue
+        if (mode := meant_mode(name)) is not None:
+            hint = f"write update: {mode}"
+        elif (setting := name if name in modes else meant_key(name, modes)) is not None:
+            hint = f"'{setting}' is a key of a mode: {{{modes[setting]}: {{{setting}: …}}}}"
+        else:
+            continue
+        is_found = True
+        problems.add(f"unknown key {quote(name)} in {where}", key.span, hint)
+    return is_found
 
 
 def _outer(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from placer.compiler.frontend.yaml.decode import check_type, decode
+from typing import Final
+
+from placer.compiler.frontend.yaml.decode import check_type, decode, unquoted_hint
 from placer.compiler.frontend.yaml.problems import Problems
 from placer.compiler.frontend.yaml.tree import MappingNode, SpecNode
 from placer.errors import did_you_mean
@@ -15,6 +17,8 @@ from placer.plan.settings.training.schedules import (
     Schedule,
     fill_batch,
 )
+
+_EXAMPLE: Final = "write for example 0.01, or {cosine: {init: 0.01, steps: 1000}}"
 
 
 def read_rate(
@@ -30,6 +34,7 @@ def read_rate(
             "a learning rate must be a number or a schedule, not"
             f" {describe_value(node.value)}",
             node.span,
+            unquoted_hint(node, float) or _EXAMPLE,
         )
         return None
     return float(node.value) if check_type(key, node, NonNegative, problems) else None

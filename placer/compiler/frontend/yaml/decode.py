@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -16,12 +17,14 @@ from msgspec import Struct, inspect
 from msgspec.structs import FieldInfo
 
 from placer.compiler.frontend.entries.names import explain_invalid_name, quote
+from placer.compiler.frontend.other_names import meant_key
 from placer.compiler.frontend.yaml.errors import (
     cut_place_hint,
     missing_blank_hint,
     missing_brackets_hint,
 )
 from placer.compiler.frontend.yaml.problems import Problems
+from placer.compiler.frontend.yaml.scalars import resolve
 from placer.compiler.frontend.yaml.tree import (
     MappingNode,
     ScalarNode,
@@ -95,7 +98,7 @@ def decode_fields(
             if not field.required:
                 result[key] = default
             elif key not in meant:
-                report_missing(node, key, where, problems)
+                report_missing(node, key, where, problems, _describe_field(field))
         elif is_nested:
             if not (isinstance(value, ScalarNode) and value.value is None):
                 result[key] = value
@@ -159,6 +162,9 @@ def _unknown_key_hint(
             return hint
     if key == "<<":
         return "merge keys are not supported; write the keys out"
+    if (other := meant_key(key, names)) is not None:
+        meant.add(other)
+        return f"did you mean '{other}'? The keys are {', '.join(sorted(names))}"
     if where in _SECTIONS and (hint := _elsewhere_hint(key, where)):
         return hint
     close = nearest(key, names)
@@ -181,10 +187,29 @@ def _elsewhere_hint(key: str, where: str) -> str | None:
     return f"'{name}' is a key of {section}: {path}"
 
 
-def report_missing(node: MappingNode, key: str, where: str, problems: Problems) -> None:
-    """Report a missing key. The hint explains `{key:value}`, which lacks a space."""
+def _describe_field(field: FieldInfo) -> str | None:
+    """Return the description of a field in the JSON Schema."""
+    info = inspect.type_info(field.type)
+    schema = info.extra_json_schema if isinstance(info, inspect.Metadata) else None
+    return schema.get("description") if schema else None
+
+
+def report_missing(
+    node: MappingNode,
+    key: str,
+    where: str,
+    problems: Problems,
+    about: str | None = None,
+) -> None:
+    """Report a missing key. The hint explains `{key:value}`, which lacks a space, or a
+    key with a name of other systems. Otherwise it says what the key is `about`."""
     hints = (hint for other in node.keys if (hint := missing_blank_hint(other)))
     hint = next((each for each in hints if f"'{key}: " in each), None)
+    other = next((name for name in node.keys if meant_key(name, (key,))), None)
+    if hint is None and other is not None:
+        hint = f"write '{key}' instead of '{other}'"
+    if hint is None and about is not None:
+        hint = f"add {key}: {about}"
     problems.add(f"'{key}' is missing in {where}", node.span, hint)
 
 
@@ -271,7 +296,8 @@ def _check_fields(
         if value is not None:
             check_type(name, value, field.type, problems)
         elif field.required and name not in meant:
-            report_missing(node, name, f"'{key}'", problems)
+            about = _describe_field(field)
+            report_missing(node, name, f"'{key}'", problems, about)
 
 
 def _is_key(name: str, info: inspect.DictType) -> bool:
@@ -307,12 +333,24 @@ def report_wrong_type(key: str, node: SpecNode, type_: Any, problems: Problems) 
             )
     elif key == "place":
         hint = "write for example /node:worker/cpu"
+    elif unquoted := unquoted_hint(node, type_):
+        hint = unquoted
     elif isinstance(node, ScalarNode) and node.value is not None:
         lists = (inspect.ListType, inspect.VarTupleType)
         takes_list = any(isinstance(option, lists) for option in options)
         takes_list = takes_list and _is_of([node.value], type_)
         hint = f"write [{node.text}]" if takes_list else None
     problems.add(message, node.span, hint)
+
+
+def unquoted_hint(node: SpecNode, type_: Any) -> str | None:
+    """Return a hint for a number or bool in quotes; None for other nodes."""
+    if not isinstance(node, ScalarNode) or node.plain:
+        return None
+    with suppress(ValueError):
+        if _is_of(resolve(node.text), type_):
+            return f"write it without quotes: {node.text}"
+    return None
 
 
 def _describe_type(info: inspect.Type) -> str:

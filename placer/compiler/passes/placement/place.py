@@ -158,7 +158,8 @@ def _writer_places(graph: Graph, name: str, placed: Mapping[Op, Place]) -> list[
     return [placed[graph.producers[op.operands[1]]] for op in stores]
 
 
-_ON_ONE_SERVER = "unsliced, on the only server that uses it"
+ON_ONE_SERVER = "unsliced, on the only server that uses it"
+"""The reason for the place of a parameter that one server alone uses."""
 
 
 def _parameter_places(
@@ -194,10 +195,10 @@ def _parameter_places(
         if _is_used_on_one_server(cluster, written, used_at):
             # The update is on the server that uses the parameter, so nothing is sent.
             written = Place.merge(used_at[0], replace(written, node=None))
-            whys[parameter] = _ON_ONE_SERVER
+            whys[parameter] = ON_ONE_SERVER
             if op.place is None:
                 whys[op] = (
-                    f"it has no place, so it follows its parameter: {_ON_ONE_SERVER}"
+                    f"it has no place, so it follows its parameter: {ON_ONE_SERVER}"
                 )
         completed = cluster.complete(written, nearest)
         if graph.modes[op.attrs["group"]] is None:

@@ -141,6 +141,7 @@ def read_settings(attrs: Mapping[str, Any]) -> dict[str, Any]:
             "admit",
             hint="write score: {show: 1}",
         )
+    _check_counted(settings.admit, settings.forget)
     if settings.default != 0.0 and isinstance(settings.admit, Always):
         raise _wrong(
             "admits all keys, and a key without a row reads its initial values, so"
@@ -161,6 +162,48 @@ def read_settings(attrs: Mapping[str, Any]) -> dict[str, Any]:
         for key in KEYS
         if getattr(settings, key) != getattr(plain, key)
     }
+
+
+def written_keys(table: Settings) -> dict[str, Any]:
+    """Return the settings of a table with the keys of a spec, without the inputs.
+
+    Limits of `forget` that are off are left out; without a limit, `forget` is None.
+    """
+    score, forget = table.score, table.forget
+    limits = {name: getattr(forget, name) for name in Forgetting.__struct_fields__}
+    return {
+        "dim": table.dim,
+        "partitions": table.partitions,
+        "admit": _written_admission(table.admit),
+        "forget": None
+        if forget == Forgetting()
+        else {name: limit for name, limit in limits.items() if limit is not None},
+        "score": None
+        if score is None
+        else {
+            "show_weight": score.no_click,
+            "click_weight": score.click,
+            "decay": score.decay,
+        },
+        "capacity": table.capacity,
+        "evict": table.evict,
+        "index": table.index,
+        "default": table.default,
+        "bounds": table.bounds,
+    }
+
+
+def _written_admission(admit: Admission) -> Any:
+    match admit:
+        case Count(n):
+            return {"count": n}
+        case Bloom(n, nbytes):
+            return {"bloom": {"count": n, "bytes": nbytes}}
+        case Probability(p):
+            return {"probability": p}
+        case Score(least):
+            return {"score": least}
+    return "always"
 
 
 def read_inputs(attrs: Mapping[str, Any]) -> dict[str, str]:
@@ -247,6 +290,31 @@ def _forgetting(written: Any, score: Scoring | None) -> Forgetting:
             hint="write a limit, such as {unseen_steps: 1000}, or leave forget out",
         )
     return Forgetting(every=every, **limits)
+
+
+def _check_counted(admit: Admission, forget: Forgetting) -> None:
+    """Raise MistakeError if rows are forgotten, but never the keys that are counted
+    before they have a row: their counters would fill the memory."""
+    by_time = forget.unseen_steps is not None or forget.unseen_seconds is not None
+    if by_time or not isinstance(admit, Count | Score):
+        return
+    if forget.score_below is not None and isinstance(admit, Count):
+        raise _wrong(
+            "counts keys without a row, which have no score, so 'score_below' never"
+            " forgets them",
+            "forget",
+            "score_below",
+            hint="admit keys by their score too, as admit: {score: 0.2}, or add"
+            " unseen_steps to 'forget'",
+        )
+    if forget.norm_below is not None and forget.score_below is None:
+        raise _wrong(
+            "counts keys without a row, which have no values, so 'norm_below' never"
+            " forgets them",
+            "forget",
+            "norm_below",
+            hint="add unseen_steps to 'forget'",
+        )
 
 
 def _scoring(written: Any) -> Scoring | None:

@@ -21,7 +21,7 @@ from placer.report.page.text_fit import text_width
 
 _KINDS = {
     "memory-parameters": "parameters",
-    "memory-slots": "optimizer slots and gradient sums",
+    "memory-slots": "optimizer slots, copies and gradient sums",
     "memory-activations": "activations",
 }
 _HATCHED = {"memory-slots": "/", "memory-activations": "-"}

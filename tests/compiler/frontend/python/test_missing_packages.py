@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from placer.compiler.driver import compile_in_memory
-from placer.errors import RunError, SpecError, missing_package_hint
+from placer.errors import KERAS_HINT, RunError, SpecError, missing_package_hint
 from placer.plan.settings.data.source import Data
 from placer.readers import Column, open_source
 from placer.runtime.control.failure import describe_error
@@ -72,3 +72,20 @@ def test_the_hint_names_only_missing_packages(
     error: ImportError, hint: str | None
 ) -> None:
     assert missing_package_hint(error) == hint
+
+
+def test_keras_without_its_default_backend_gets_jax(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("placer.errors._is_installed", lambda package: False)
+    code = "raise ModuleNotFoundError(name='tensorflow')"
+    for module, hint in (
+        ("keras.src.backend", KERAS_HINT),
+        (
+            "net",
+            "pip install tensorflow; your own modules must be in the folder of the spec",
+        ),
+    ):
+        with pytest.raises(ModuleNotFoundError) as caught:
+            exec(code, {"__name__": module})
+        assert missing_package_hint(caught.value) == hint

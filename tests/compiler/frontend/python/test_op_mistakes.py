@@ -180,7 +180,7 @@ MISTAKES: list[tuple[Any, str, str, str | None]] = [
         taken_name,
         "'x' is defined twice; the first definition is on line ",
         'layers.relu(x, name="x")',
-        None,
+        "give one of them another name",
     ),
     (
         bad_name,

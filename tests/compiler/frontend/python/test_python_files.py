@@ -12,8 +12,9 @@ import pytest
 from support.builds import build_files
 
 import placer
-from placer import place_guard
+from placer import layers, optimizer, place_guard
 from placer.command.cli import main
+from placer.compiler.frontend.python.code_hints import hint_for
 from placer.system.resources import find_file
 
 MODEL = """\
@@ -399,3 +400,21 @@ def test_to_yaml_does_not_accept_a_spec(
         "'spec.yaml' does not name the function that builds the model\n"
         "  hint: write model.py:build\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("call", "meant"),
+    [
+        (lambda: layers.Dense, "fc"),
+        (lambda: layers.fc(None, units=3), "size"),
+        (lambda: layers.fc(None, 3, actvation="relu"), "activation"),
+        (lambda: optimizer.SGD(lr=0.1), "learning_rate"),
+        (lambda: optimizer.Adam(0.1, beta1=0.5), "b1"),
+    ],
+)
+def test_names_of_other_systems_get_a_hint(
+    call: Callable[[], object], meant: str
+) -> None:
+    with pytest.raises((AttributeError, TypeError)) as caught:
+        call()
+    assert hint_for(caught.value) == f"did you mean '{meant}'?"

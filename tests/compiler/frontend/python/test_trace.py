@@ -178,6 +178,12 @@ def cleared(w, x):
 W = np.eye(4, dtype="float32")
 
 
+def switched(scales, x, training):
+    for scale in scales:
+        x = x * scale
+    return 2 * x if training else x
+
+
 def build():
     with Program(
         nodes={"worker": {"count": 2}, "ps": {"count": 1}},
@@ -236,6 +242,22 @@ def test_arrays_that_are_never_trained_are_listed_once(
     assert capsys.readouterr().out.count(line) == 1
     commands.main(["explain", out], standalone_mode=False)
     assert capsys.readouterr().out.count(line) == 1
+
+
+def test_explain_accepts_the_name_of_a_function_and_shortens_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scales = "[np.full(4, 2.0, np.float32) for _ in range(40)]"
+    build_program(tmp_path, f"placer.trace(switched, {scales}, x, name='net')")
+    spec = f"{tmp_path / 'model.py'}:build"
+    commands.main(["explain", spec, "net"], standalone_mode=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [
+        "net: 1 op: net.training",
+        "%net.training: float32[batch, 4] and 1 more result = call(%net.p0.copy, %x,"
+        " %net.p1.copy, %net.p2.copy, %net.p3.copy, %net.p4.copy, 36 more inputs)"
+        " model:switched @/node:worker/cpu",
+    ]
 
 
 @pytest.mark.parametrize(("length", "is_refused"), [(1024, False), (1025, True)])
@@ -960,7 +982,8 @@ class Variable:
         return np.ones(self.shape, np.float32)
 
 
-sys.modules["keras"] = types.SimpleNamespace(Variable=Variable)
+config = types.SimpleNamespace(backend=lambda: "jax")
+sys.modules["keras"] = types.SimpleNamespace(Variable=Variable, config=config)
 
 
 class Net:
@@ -1003,6 +1026,13 @@ def test_a_variable_of_keras_has_the_name_of_its_path(
         "net.sequential_dense_kernel": "float32[4, 4]",
         "net.sequential_dense_bias": "float32[4]",
     }
+
+
+def test_keras_needs_the_backend_jax(keras: Path) -> None:
+    (keras / "net.py").write_text(KERAS.replace('"jax"', '"torch"'))
+    with pytest.raises(PlacerError, match="with the backend 'torch', but") as caught:
+        build_program(keras, "placer.trace(net.apply, net.net, x)", "import net")
+    assert "KERAS_BACKEND=jax" in str(caught.value.hint)
 
 
 def test_equal_names_of_variables_are_reported_with_both_paths(keras: Path) -> None:

@@ -44,6 +44,7 @@ def test_a_table_takes_as_many_bytes_as_are_counted(
     counted = row_bytes(table, dtype)
     assert counted.stored == stored
     held = HeldTable(table, seed=0, dtype=dtype, memory=1 << 28)
+    assert held.nbytes == table_bytes(table, dtype, 0, PARTITIONS)
     keys = np.arange(ROWS, dtype=np.uint64)
     for step, some in enumerate(np.array_split(keys, 50)):
         gradients = np.zeros((some.size, table.dim), dtype)

@@ -46,6 +46,25 @@ SCORE = {"show": 1}
             "forget",
             "a finite float32 for 'score_below'",
         ),
+        (
+            {
+                "admit": {"count": 2},
+                "forget": {"score_below": 0.1, "norm_below": 0.1},
+                "score": SCORE,
+            },
+            "forget",
+            "'score_below' never forgets them",
+        ),
+        (
+            {"admit": {"count": 2}, "forget": {"norm_below": 0.1}},
+            "forget",
+            "'norm_below' never forgets them",
+        ),
+        (
+            {"admit": {"score": 1.0}, "forget": {"norm_below": 0.1}, "score": SCORE},
+            "forget",
+            "'norm_below' never forgets them",
+        ),
         ({"score": {"show_weight": 1e39}}, "score", "a finite float32"),
         ({"score": {"click_weight": -1e39}}, "score", "a finite float32"),
         ({"score": {"click_weight": 2.0}}, "score", "'click_weight' has no effect"),

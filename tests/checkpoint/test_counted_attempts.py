@@ -1,0 +1,99 @@
+"""The file of the attempts of a run, and when a run must not begin another one."""
+
+from __future__ import annotations
+
+import pytest
+from support.file_operations import before_operations
+
+from placer.checkpoint.attempts import (
+    ATTEMPTS,
+    AttemptBegun,
+    AttemptFailed,
+    add_attempt,
+    attempts_of,
+    read_attempts,
+    why_no_further,
+)
+from placer.errors import CheckpointError
+
+
+def begun(step: int, run: str = "a") -> AttemptBegun:
+    return AttemptBegun(run, 1, step, 0.0)
+
+
+def failed(what: str, *, where: str = "step 5", is_error: bool = True) -> AttemptFailed:
+    return AttemptFailed("a", 1, "ps:0", where, what, is_error, 0.0)
+
+
+def test_a_line_that_a_crash_has_cut_is_left_out_and_removed(tmp_path):
+    lines = [begun(0), failed("torn"), begun(3, "b")]
+    for line in lines:
+        add_attempt(tmp_path, line)
+    path = tmp_path / ATTEMPTS
+    path.write_bytes(path.read_bytes()[:-1])  # only the end of the line is missing
+    assert read_attempts(tmp_path) == lines[:2]
+    path.write_bytes(path.read_bytes()[:-30])
+    assert read_attempts(tmp_path) == lines[:2]
+    add_attempt(tmp_path, begun(6))
+    assert read_attempts(tmp_path) == [*lines[:2], begun(6)]
+    assert attempts_of(read_attempts(tmp_path), "b") == []
+
+
+def test_a_damaged_line_is_an_error(tmp_path):
+    assert read_attempts(tmp_path) == []
+    (tmp_path / ATTEMPTS).write_bytes(b'{"attempt": "begun"}\n')
+    with pytest.raises(CheckpointError, match=r"cannot be read: .*\n.*only counts"):
+        read_attempts(tmp_path)
+
+
+def test_a_crash_while_a_line_is_added_leaves_the_lines_before(tmp_path):
+    """At each operation, the file has the lines before, with or without the new one."""
+    add_attempt(tmp_path, begun(0))
+    seen = []
+
+    def look(name, path):
+        seen.append(read_attempts(tmp_path))
+
+    with before_operations(tmp_path, look):
+        add_attempt(tmp_path, begun(3))
+    assert seen
+    assert all(each in ([begun(0)], [begun(0), begun(3)]) for each in seen)
+
+
+@pytest.mark.parametrize(
+    ("steps", "restarts", "ends"),
+    [
+        ([0], 0, False),
+        ([0, 0], 1, False),
+        ([0, 0, 0], 1, True),
+        ([3, 3, 3], 2, False),
+        ([0, 3, 3, 3], 1, True),
+        ([3, 3, 0, 3], 1, False),  # a damaged checkpoint led further back
+        ([3, 3, 6, 6], 1, False),
+    ],
+)
+def test_attempts_in_a_row_from_the_same_step_end_a_run(steps, restarts, ends):
+    why = why_no_further([begun(step) for step in steps], restarts)
+    assert why == (
+        f"{restarts + 1} attempts in a row got no further than step {steps[-1]}"
+        if ends
+        else ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("errors", "ends"),
+    [
+        ([failed("a")], False),
+        ([failed("a"), failed("b")], False),
+        ([failed("a"), failed("b"), failed("a")], True),
+        ([failed("a"), failed("a", where="step 6")], False),
+        # A killed process is no error of its code, nor is one of an asynchronous run.
+        ([failed("a", is_error=False)] * 2, False),
+        ([failed("a", where="")] * 2, False),
+    ],
+)
+def test_the_same_error_at_the_same_position_ends_a_run(errors, ends):
+    lines = [each for error in errors for each in (begun(0), error)]
+    why = why_no_further([*lines, begun(4)], restarts=9)
+    assert why == ("the same error came again at the same step" if ends else "")

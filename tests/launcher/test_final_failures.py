@@ -1,0 +1,86 @@
+"""A run that gets no further says which node failed, how often, and with which error."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from msgspec.structs import replace
+
+from placer.channel.cause import Cause
+from placer.checkpoint.attempts import AttemptBegun, AttemptFailed, Line, why_no_further
+from placer.launcher.cause import Failure, failure_from_report
+from placer.launcher.restarts import Restarts
+from placer.report.outcome import result_json, result_lines
+from placer.runtime.control.events import NodeFailure, Start, Step
+from placer.runtime.control.result import Restart, Result
+
+
+def lines(*failures: tuple[str, str], step: int = 480) -> list[Line]:
+    """The lines of attempts that begin after a step, each with its node and its error. The
+    first node adds no failure of its own process."""
+    found: list[Line] = []
+    for number, (node, what) in enumerate(failures, start=1):
+        found.append(AttemptBegun("a", number, step, 0.0))
+        if node:
+            failed = AttemptFailed(
+                "a", number, node, "step 5", what, what != "lost", 0.0
+            )
+            found.append(failed)
+    return [*found, AttemptBegun("a", len(failures) + 1, step, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("failures", "step", "text"),
+    [
+        ([("ps:0", "lost")], 480, ""),
+        ([("ps:0", "lost")] * 2, 480, "ps:0 failed 2 times in a row after step 480"),
+        ([("ps:0", "lost"), ("ps:1", "lost")], 0, "before the first checkpoint"),
+        ([("", ""), ("", "")], 4000, "2 attempts in a row failed after step 4,000"),
+        ([("ps:0", "bad")] * 2, 4, "ps:0 failed again at the same step, with the same"),
+    ],
+)
+def test_the_reason_names_a_node_that_fails_each_time(failures, step, text):
+    why = why_no_further(lines(*failures, step=step), restarts=1)
+    assert text in why
+    assert bool(why) is bool(text)
+
+
+def test_the_last_failure_is_told_as_the_launcher_knows_it():
+    restarts = Restarts(1, lambda child: child, 60.0, compares=True)
+    for event in (Start(1, 900, 10), Step(497, 1, {})):
+        assert list(restarts.pass_on(event)) == [event]
+    why = "ps:0 failed 2 times in a row after step 480"
+    told = f"{why}\n  the last failure: ps:0: seen from worker:0: lost"
+    end = failure_from_report(NodeFailure(Cause("", "", told), root=True))
+    assert restarts.explain(end) == end  # nothing has failed before
+    restarts.fail(Failure("ps:0", "ps:0 was killed by SIGKILL", first_hand=True))
+    explained = restarts.explain(end)
+    assert explained.node == "ps:0"
+    assert explained.text.splitlines() == [
+        f"{why}: was killed by SIGKILL",
+        "  the run got no further than step 497",
+    ]
+    other = Failure("", "2 attempts in a row failed\n  x", first_hand=True)
+    assert restarts.explain(other).text.splitlines()[:2] == [
+        "2 attempts in a row failed",
+        "  the last failure: ps:0 was killed by SIGKILL",
+    ]
+    assert restarts.explain(explained) == explained
+    other = Failure("worker:0", "worker:0 failed: rows differ", first_hand=True)
+    assert restarts.explain(other).text.splitlines() == [
+        "worker:0 failed: rows differ",
+        "  the last failure: ps:0 was killed by SIGKILL",
+    ]
+
+
+def test_a_restart_is_one_line_with_the_first_line_of_its_failure():
+    restart = Restart("ps:0", "ps:0 failed: bad\n  program.py:3", 480, 1_017, 1.26)
+    one = "ps:0 failed: bad (1,017 steps again, 1.3 s)"
+    assert str(restart) == one
+    result = Result(1, {}, {}, 0.0, {}, restarts=(restart,))
+    assert [*result_lines(result)][2:] == [f"  restarts    {one}"]
+    assert json.loads(result_json(result))["restarts"][0]["again"] == 1017
+    lines = [*result_lines(replace(result, restarts=(restart,) * 12))][2:]
+    assert lines[0] == "  restarts    12: 12,204 steps again, 15.1 s"
+    assert [line.strip() for line in lines[1:]] == ["2 before", *[one] * 10]
