@@ -306,7 +306,7 @@ def imported(
 ) -> dict[str, str]:
     """Let fork servers import some code, and return their environment."""
     (folder / "imported.py").write_text(code)
-    monkeypatch.setattr(forks, "_imports", lambda plan: ("imported",))
+    monkeypatch.setattr(forks, "_imports", lambda plan, starts_again: ("imported",))
     path = os.pathsep.join([str(folder), *sys.path])
     return environment(PYTHONPATH=path)
 
