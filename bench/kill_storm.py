@@ -44,8 +44,8 @@ PATIENCE = 6.0
 """Seconds that a kill waits for its state. A run without failures has only few states."""
 GROWN = 1.05
 """The largest growth of the memory of a process, relative to that in its second attempt."""
-SETTLED = 8.0
-"""MiB by which the memory of a process may vary without being a growth."""
+SETTLED = 16.0
+"""MiB by which the memory of a process may vary. Most of it comes in its first attempts."""
 RATE = 1e-4
 """A constant learning rate: schedules of the specs end at 0, and then no step trains."""
 STATES = (
