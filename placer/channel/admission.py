@@ -5,6 +5,7 @@ Both sides of a connection call `check_run` and then `admit` with the other side
 
 from __future__ import annotations
 
+import secrets
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 SECOND_WAIT: Final = 12.0
 """Seconds after which a refused second process fails. By then, peers have noticed whether the first
 process is gone (`peers.SILENT_AFTER`)."""
+JUMP_BITS: Final = 40
+"""A process whose clock is behind takes a number that is larger by up to 18 minutes."""
 _ANOTHER: Final = "another process is this node"
 
 
@@ -44,18 +47,18 @@ def admit(session: Session, hello: Hello, newcomer: FrameSocket) -> None:
     """
     peer, attempt = hello.identity.node, hello.identity.attempt
     link, incarnations = session.links[peer], session.incarnations
-    _check_own_place(session, hello)
     is_another = link.incarnation not in (None, hello.incarnation)
     if is_another and peer in session.mailbox.departed:
         raise Refused("the node has ended its run")
     if is_another and session.is_heard(peer, despite=hello.incarnation):
         # Both processes may claim to be this node, but the run has state of the first one.
-        link.second = hello.incarnation
+        link.seconds.add(hello.incarnation)
         raise Refused(
             f"the node already runs at {link.socket.peer_address}; the second"
             f" process is at {newcomer.peer_address}: end one of them",
             is_second=True,
         )
+    _check_own_place(session, hello)
     if hello.incarnation < incarnations.of(peer):
         raise Refused(f"{_ANOTHER}; it runs at {incarnations.address_of(peer)}")
     if attempt > session.attempt:
@@ -101,8 +104,9 @@ def _check_own_place(session: Session, hello: Hello) -> None:
         raise Refused(_refused_by(hello))
     session.second_since.pop(peer, None)
     if is_older:
-        # This process is the newer one, but the clock of its machine is behind.
-        incarnations.own = hello.known + 1
+        # This process is the newer one, but the clock of its machine is behind. Another process of
+        # the node may do the same, and must get another number.
+        incarnations.own = hello.known + 1 + secrets.randbits(JUMP_BITS)
 
 
 def _end_process(session: Session, where: str, why: str) -> None:

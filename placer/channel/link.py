@@ -51,7 +51,7 @@ class Link:
         is_unix: whether the connection is a unix socket.
         eager: the number of pieces of a message to send before the peer asks for it.
         incarnation: the number of the peer's process; None before the first connection.
-        second: the number of a second process of the peer that was refused; 0 if none was.
+        seconds: the numbers of second processes of the peer that were refused.
         own_incarnation: the number of this process, as the peer knows it.
         attempts: failed attempts since the last connection.
         retry_at: the time of the next attempt, in monotonic seconds.
@@ -71,7 +71,7 @@ class Link:
     is_unix: bool = False
     eager: int = 0
     incarnation: int | None = None
-    second: int = 0
+    seconds: set[int] = field(default_factory=set)
     own_incarnation: int = 0
     attempts: int = 0
     retry_at: float = 0.0

@@ -637,7 +637,7 @@ class Session(Channel, Carrier):
         is_open = not link.ended and not link.socket.has_hung_up
         # If the other process was refused before, both are alive, and the connection of the first
         # one may only be broken.
-        is_known = link.second == despite
+        is_known = despite in link.seconds
         return (is_known or is_open) and self._peers.is_alive(peer)
 
     def connected(self, peer: str, socket: FrameSocket, hello: Hello) -> None:

@@ -96,7 +96,7 @@ def test_a_new_process_whose_clock_is_behind_takes_a_larger_number(opened):
     session, connect = opened
     a = session(incarnations=Incarnations(own=3))
     with connect() as node:
-        assert node.join(known=8).incarnation == 9
+        assert node.join(known=8).incarnation > 8
         a.join()
     assert not a.is_replaced
 

@@ -14,7 +14,7 @@ import pytest
 from support.marks import slow_but
 from support.simulation.planted import Bug, is_found, slow_if_rare
 from support.simulation.planted_in_recovery import RECOVERY_BUGS
-from support.simulation.recovery import simulate_recovery
+from support.simulation.recovery import simulate_recovery, with_doubles_only
 
 SEEDS = range(200)
 FOUND_LATE = {"a_clock_that_is_behind_stays_behind"}
@@ -24,6 +24,11 @@ FOUND_LATE = {"a_clock_that_is_behind_stays_behind"}
 @pytest.mark.parametrize("seed", slow_but(range(8), SEEDS))
 def test_all_processes_meet_in_one_attempt(seed):
     simulate_recovery(seed)
+
+
+@pytest.mark.parametrize("seed", slow_but(range(2), range(50)))
+def test_second_processes_do_not_end_an_attempt(seed):
+    assert simulate_recovery(seed, "tcp", with_doubles_only)[1] == 1
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ class Weather:
         failures: how often an attempt to connect fails.
         late: how often a connection waits for seconds to be accepted.
         forgeries: how often somebody on the way raises the attempt in a HELLO.
-        old_ways: how often a connection reaches the older of two processes that listen
+        old_ways: how often a connection reaches the oldest of the processes that listen
             at an address, which has moved.
     """
 
@@ -124,7 +124,7 @@ class Network:
         if not listeners:
             return None
         is_old = len(listeners) > 1 and self.random.random() < self.weather.old_ways
-        return listeners[-2 if is_old else -1]
+        return listeners[0 if is_old else -1]
 
     def end(self, node: str) -> None:
         """Close the files of a process that has ended."""

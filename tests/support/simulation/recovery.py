@@ -6,7 +6,8 @@ session for the next attempt. Its program exchanges a message with all peers in 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from unittest.mock import patch
@@ -78,7 +79,7 @@ def draw_plan(draw: Random, streams: str) -> Plan:
     }
     kinds = ["kill", "lose", "freeze", "replace", "double"]
     if streams == "unix":  # nobody else can listen at the address
-        kinds = ["kill"]
+        kinds = ["kill", "freeze"]
     at_once = draw.random() < 0.3
     end = draw.choice([0.1, 1.0, 5.0])
     faults = [
@@ -103,6 +104,14 @@ def draw_plan(draw: Random, streams: str) -> Plan:
     offsets = [0.0, 0.0, HOUR, -HOUR]
     clocks = {node: (draw.choice(offsets), draw.choice(offsets)) for node in nodes}
     return Plan(peers, clocks, faults, weather)
+
+
+def with_doubles_only(plan: Plan) -> Plan:
+    """Return a plan that starts second processes by mistake once all have met, while
+    connections break."""
+    faults = [replace(each, kind="double", at=3.0 + each.at) for each in plan.faults]
+    weather = replace(plan.weather, cuts=8, within=20.0, old_ways=1.0)
+    return replace(plan, faults=faults, weather=weather)
 
 
 @dataclass(eq=False)
@@ -162,7 +171,7 @@ class Recovery:
         scheduler = self._world.scheduler
         is_later = any(each.node == node for each in self._processes)
         clock = 2 * HOUR + scheduler.now + self._plan.clocks[node][is_later]
-        own = int(clock * 1e9)
+        own = int(clock * 1e9) + len(self._processes)  # no two are equal
         name = f"{node} process {len(self._processes)}"
         process = Process(node, name, Incarnations(own))
         self._processes.append(process)
@@ -314,18 +323,21 @@ class Recovery:
         return attempt
 
 
-def simulate_recovery(seed: int, streams: str = "") -> tuple[int, int]:
+def simulate_recovery(
+    seed: int, streams: str = "", change: Callable[[Plan], Plan] = lambda plan: plan
+) -> tuple[int, int]:
     """Run the failures of a seed; raises what does not hold.
 
     Args:
         seed: all that happens is drawn from it.
         streams: "tcp", "unix", or by default one of them.
+        change: changes the plan that is drawn.
 
     Returns:
         The number of switch points, and the last attempt.
     """
     streams = streams or ("tcp" if seed % 4 else "unix")
-    plan = draw_plan(Random(seed), streams)
+    plan = change(draw_plan(Random(seed), streams))
     world = World(seed, streams, plan.weather, max_steps=MAX_STEPS)
     recovery = Recovery(world, plan)
     try:

@@ -82,7 +82,7 @@ class World:
         """Let the channels use this world, and none of the system; and other modules its
         threads."""
         names: Mapping[ModuleType, Mapping[str, Any]] = {
-            admission: {"time": self.time},
+            admission: {"secrets": _Secrets(self.random), "time": self.time},
             contents: {"INLINE": INLINE},
             frames: {"INLINE": INLINE},
             frame_socket: {
@@ -144,6 +144,9 @@ class _Secrets:
 
     def __init__(self, draw: random.Random) -> None:
         self._draw = draw
+
+    def randbits(self, count: int) -> int:
+        return self._draw.getrandbits(count)
 
     def token_bytes(self, count: int) -> bytes:
         return self._draw.randbytes(count)
