@@ -214,8 +214,8 @@ class Storm:
                 continue
             first, last = kept[1], kept[-1]
             grown = (
-                last.descriptors > first.descriptors
-                or last.threads > first.threads
+                last.descriptors > max(each.descriptors for each in kept[:2])
+                or last.threads > max(each.threads for each in kept[:2])
                 or last.memory > max(GROWN * first.memory, first.memory + SETTLED)
             )
             has_grown |= grown
