@@ -20,6 +20,7 @@ bench/checkpoint_bandwidth.py, in the same folder. Four figures are printed:
 
     python bench/checkpoint_steps.py FOLDER           # 5 pairs of 60 s, some 15 minutes
     python bench/checkpoint_steps.py FOLDER --seconds 5 --every 1s --pairs 1 --gib 0.1
+    python bench/checkpoint_steps.py FOLDER --every auto             # as with `--restarts`
     python bench/checkpoint_steps.py FOLDER --workload w2 --gib 0    # without the GiB
 """
 

@@ -21,6 +21,9 @@ FORKS: Final = "PLACER_FORK"
 _IMPORTS: Final = (
     # Named here, because this package must not import `placer.command`.
     "placer.command.run",
+    "placer.launcher.checks",
+    "placer.launcher.data_check",
+    "placer.report.outcome",
     "placer.runtime.process.entry_point",
     "placer.ops",
     "jax.numpy",
@@ -30,6 +33,7 @@ _UPDATES: Final = (
     "placer.tables.compiled_kernels",
     "placer.tables.machine_code",
     "scipy.linalg",  # numba searches this module for LAPACK.
+    "placer.system.caches.started_numba",
 )
 """More modules that nodes with tables import."""
 _MANY: Final = 3

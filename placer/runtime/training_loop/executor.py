@@ -112,7 +112,15 @@ def _start(
     # Rows of `--init-params` must not be added to the rows of a checkpoint.
     start = None if beginning.resumes else open_start(execution)
     driver, tables, local, sparse = make_node(
-        execution, start, metrics, devices, hooks, recording, contexts
+        execution,
+        start,
+        metrics,
+        devices,
+        hooks,
+        recording,
+        contexts,
+        # The run's own checkpoint has all parameters of the build.
+        are_loaded=beginning.is_own,
     )
     node, batches = driver.node, driver.node.batch_calls
     execution.where = lambda: node.position.where

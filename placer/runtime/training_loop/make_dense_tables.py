@@ -22,7 +22,11 @@ from placer.tables.initial.initial_values import compute_values
 
 
 def make_tables(
-    execution: Execution, start: StartParameters | None, devices: Devices
+    execution: Execution,
+    start: StartParameters | None,
+    devices: Devices,
+    *,
+    are_loaded: bool = False,
 ) -> dict[str, BlockTable]:
     """Create a node's tables and compile their updates; return them by name.
 
@@ -32,6 +36,8 @@ def make_tables(
         execution: the node's run.
         start: the values to start from; None for the initializers.
         devices: the devices of the node.
+        are_loaded: whether all values are loaded from a checkpoint afterwards. Until then
+            they are 0.
 
     Raises:
         DataError: if a file cannot be read.
@@ -43,7 +49,9 @@ def make_tables(
     for planned in me.tables:
         dtype = parameters[planned.blocks[0].parameter].dtype
         initial: Iterable[Array]
-        if start is not None:
+        if are_loaded:
+            initial = (np.zeros(block.numel, dtype) for block in planned.blocks)
+        elif start is not None:
             initial = start.read(planned.blocks)
         else:
             initial = (

@@ -59,17 +59,21 @@ def make_node(
     hooks: Hooks,
     recording: Recording | None,
     contexts: ExitStack,
+    *,
+    are_loaded: bool,
 ) -> tuple[
     NodeDriver, dict[str, BlockTable], dict[str, LocalValues], dict[str, SparseTable]
 ]:
     """Create a node and everything that its program needs before the handshake.
+
+    If the tables `are_loaded` from a checkpoint afterwards, their dense values are 0 until then.
 
     Returns:
         The driver of the node, its tables by name, the worker's own values (mode `geo`)
         by table name, and its sparse tables by name.
     """
     plan, me = execution.plan, execution.me
-    tables = make_tables(execution, start, devices)
+    tables = make_tables(execution, start, devices, are_loaded=are_loaded)
     local = {
         table.name: LocalValues(tables[table.name])
         for table in me.tables
