@@ -91,6 +91,14 @@ def test_an_error_of_a_callback_ends_a_run(small):
     assert not [each for each in kept if isinstance(each, AttemptFailed)]
 
 
+def test_a_loss_that_is_not_finite_ends_a_run(small):
+    run = Run()
+    fault = Fault("worker:1", "step 4, call 6: record", "spoil nan")
+    text = failed(small, fault, run=run)
+    assert "the loss 'loss' is nan after step 4" in text
+    assert not [each for each in run.events if isinstance(each, Recovered)]
+
+
 def test_a_stop_of_a_callback_survives_a_crash(small, whole):
     """The control node is killed when it has received the order, and before all nodes have
     stopped after a step."""
@@ -143,7 +151,8 @@ def test_an_interrupt_while_a_run_recovers_ends_it_at_once(small):
 def test_a_repeated_step_with_other_metrics_is_one_warning(small):
     """The worker records a wrong loss from step 3 on, before the control node is killed."""
     faults = [
-        Fault("worker:1", f"step {step}, call 6: record", "spoil") for step in (3, 4, 5)
+        Fault("worker:1", f"step {step}, call 6: record", "spoil 2")
+        for step in (3, 4, 5)
     ]
     kill = Fault("worker:0", "step 6, call 6: record")
     run = small.run(*faults, kill, checkpoint_every="1h", steps=8)

@@ -95,9 +95,13 @@ def test_several_nodes_are_killed_at_once(small, whole):
     processes = ("worker:0", "worker:1", "ps:0", "ps:1")
     run = small.run(
         Fault("worker:1", "step 3, call 2: receive", to=("worker:0", "ps:1")),
+        Fault("ps:1", "evaluation after step 6", to=("worker:1",)),
         Fault("ps:0", "step 8, call 5: update", to=processes),
-        Fault("ps:1", "state evaluating", to=("worker:1",)),
         Fault("worker:0", "step 12, call 3: receive", to=("fork server",)),
     )
     check_undisturbed(run, whole, restarts=4)
+    two, one, four, _ = run.restarts
+    assert all(f"{node} was killed by SIGKILL" in two for node in ("worker:0", "ps:1"))
+    assert all(f"{node} was killed by SIGKILL" in four for node in processes)
+    assert one.startswith("worker:1 was killed by SIGKILL")
     assert "fork server" in run.restarts[-1]
