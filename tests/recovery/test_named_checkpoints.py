@@ -15,6 +15,7 @@ from placer.checkpoint.folder import list_checkpoints
 FORGETS = {"forget": {"unseen_steps": 1, "every": 1000}}
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_before_its_first_checkpoint_goes_back_to_the_named_one(
     small, whole
 ):
