@@ -51,7 +51,7 @@ class _Failing:
         attempt: the last attempt that a process has left.
         left_at: the time at which the first process has left it.
         staying: the processes that have not left it.
-        is_told: whether the user has been told the cause.
+        told: the failures that the user has been told.
     """
 
     since: float
@@ -59,7 +59,13 @@ class _Failing:
     attempt: int = 0
     left_at: float = 0.0
     staying: set[str] = field(default_factory=set)
-    is_told: bool = False
+    told: list[str] = field(default_factory=list)
+
+    @property
+    def texts(self) -> list[str]:
+        """The failures that nodes have reported themselves, the cause first."""
+        own = [each.text for each in self.failures if each.first_hand]
+        return [*dict.fromkeys([self.cause.text, *own])]
 
     @property
     def cause(self) -> Failure:
@@ -196,7 +202,7 @@ class Restarts:
                 yield child
 
     def news(self) -> Iterator[Event]:
-        """Yield the message about a failure, once its cause is known."""
+        """Yield the messages about a failure, once its cause is known."""
         failing = self.failing
         if failing is None:
             return
@@ -242,8 +248,9 @@ class Restarts:
         yield from self._tell(self.failing)
         seconds = time.monotonic() - self.failing.since
         again = max(0, self.furthest - step)
-        cause, self.failing, self._differs = self.failing.cause, None, False
-        event = Recovered(self.attempt, step, again, seconds, cause.node, cause.text)
+        node, what = self.failing.cause.node, "; ".join(self.failing.texts)
+        self.failing, self._differs = None, False
+        event = Recovered(self.attempt, step, again, seconds, node, what)
         self.done.append(event.restart)
         yield event
 
@@ -253,11 +260,15 @@ class Restarts:
         yield from self._begin(steps, self.attempt)
 
     def _tell(self, failing: _Failing) -> Iterator[Event]:
-        if not failing.is_told:
-            failing.is_told = True
-            what, *more = failing.cause.text.split("\n")
-            first = f"{what}; all nodes go back (restart {len(self.done) + 1})"
-            yield NodeWarning("\n".join((first, *more)))
+        for text in failing.texts:
+            if text in failing.told:
+                continue
+            then = f"; all nodes go back (restart {len(self.done) + 1})"
+            if failing.told:
+                then = ", before all nodes trained again"
+            failing.told.append(text)
+            what, *more = text.split("\n")
+            yield NodeWarning("\n".join((f"{what}{then}", *more)))
 
     def _step(self, event: Step) -> Iterator[Event]:
         metrics = event.metrics, event.eval, event.epoch_metrics

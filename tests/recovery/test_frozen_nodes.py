@@ -40,7 +40,7 @@ def test_a_node_that_continues_when_the_others_have_left_joins_them(small, whole
 @pytest.mark.parametrize(
     "points",
     slow_but(
-        [["step 9, call 2: receive"]],
+        [],
         [
             ["step 9, call 2: receive"],
             ["state comparing rows", "state loading a checkpoint", "before save"],

@@ -27,8 +27,9 @@ class Fault:
         node: the node that reaches the point.
         point: such as `state compiling`, `step 3, call 2: receive` or `before settle`; the
             first point that begins so.
-        act: a signal such as `SIGKILL`, `freeze SECONDS`, or `raise TEXT`. A process that is
-            frozen without a number of seconds does not continue.
+        act: a signal such as `SIGKILL`, `freeze SECONDS`, `raise TEXT`, or `spoil FACTOR`,
+            which multiplies what a node records. A process that is frozen without a number
+            of seconds does not continue.
         to: the nodes to which it is done, by default to the node. Also `fork server` and
             `launcher`.
         always: whether it is done each time, and not only the first time.

@@ -35,19 +35,21 @@ _kept: list[Any] = []
 _before_operations = runpy.run_path(str(Path(__file__).with_name("file_operations.py")))
 
 
-def reach(node: str, point: str) -> bool:
+def reach(node: str, point: str) -> float:
     """Note a point that a node has reached, and do the faults that are planted there.
-    Return whether the call must have a wrong argument."""
-    spoils = False
+    Return a factor for the arguments of the call."""
+    factor = 1.0
     for fault in _faults:
         is_here = fault["node"] == node and point.startswith(fault["point"])
         if is_here and _take(fault):
-            spoils = fault["act"] == "spoil"
-            if not spoils:
+            act, _, argument = fault["act"].partition(" ")
+            if act == "spoil":
+                factor = float(argument)
+            else:
                 _do(fault["act"], fault["to"] or [node])
     with (FOLDER / "points").open("a") as file:
         file.write(f"{node}\t{point}\n")
-    return spoils
+    return factor
 
 
 def _take(fault: dict[str, Any]) -> bool:
@@ -101,8 +103,8 @@ def _watch_calls(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         _calls.number += 1
         if where.startswith(("step", "evaluation")):
             point = f"{where}, call {_calls.number}: {name}"
-            if reach(node.name, point):
-                options = {key: 2 * value for key, value in options.items()}
+            if (factor := reach(node.name, point)) != 1.0:
+                options = {key: factor * value for key, value in options.items()}
         return method(node, *arguments, **options)
 
     return call

@@ -23,8 +23,8 @@ class Restart(msgspec.Struct, frozen=True):
     """A failure after which a run went on.
 
     Attributes:
-        node: the node that failed; empty if it is not known.
-        what: the failure.
+        node: the node that failed first; empty if it is not known.
+        what: the failure, and those that followed before all nodes trained again.
         step: the step after which the run continued; 0 if it began anew.
         again: the number of steps that were done again.
         seconds: the time from the failure to the next step.

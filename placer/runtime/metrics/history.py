@@ -131,16 +131,20 @@ class HistoryWriter:
     def _cut(self, file: FileIO, step: int) -> None:
         """Remove the lines after a step from an existing file."""
         end = last = 0
+        first = step + 1  # of a file without a complete line
         with open(file.fileno(), "rb", closefd=False) as lines:
             while line := lines.readline(MAX_LINE):
                 try:
                     number = msgspec.json.decode(line, type=_Line).step
                 except msgspec.DecodeError:
                     break
+                first = number if end == 0 else first
                 if number > step or not line.endswith(b"\n"):
                     break
                 end, last = end + len(line), number
-        if last != step:
+        # An earlier attempt may have begun the file after this step.
+        is_begun = self._execution.continues and end == 0 and first == step + 1
+        if last != step and not is_begun:
             raise RunError(
                 f"the history {self._execution.options.history} has no line for step"
                 f" {step}, after which the run continues",

@@ -29,6 +29,7 @@ from placer.checkpoint.folder import (
     list_checkpoints,
     locked,
 )
+from placer.checkpoint.manifest import Manifest
 from placer.runtime.control.barrier import BEGIN, barrier
 from placer.runtime.control.events import NodeWarning
 from placer.runtime.control.execution import Execution
@@ -78,21 +79,25 @@ def begin_attempt(execution: Execution, contexts: ExitStack) -> Beginning:
         return begun
     if execution.is_control:
         folder = settings.folder
-        is_own = bool(_begun(_of_run(folder, execution.run)))
-        execution.continues = is_own
+        earlier = _begun(_of_run(folder, execution.run))
+        execution.continues = bool(earlier)
         # A process of an earlier attempt may still hold the lock.
-        wait = options.join_timeout if is_own or execution.attempt > 1 else 0.0
+        wait = options.join_timeout if earlier or execution.attempt > 1 else 0.0
         has_locks = begun.lock.enter_context(locked(folder, wait=wait))
-        if not is_own:
+        if not earlier:
             check_continues(folder, options.resume)
             if options.restarts and not has_locks:
                 execution.report(NodeWarning(NO_LOCKS.format(folder=folder)))
         if settings.best is not None:
             check_best_is_free(folder)
         listed = list_checkpoints(folder)
+        newest = listed[0][1] if listed else None
         if execution.run:
-            _count(execution, folder, listed[0][1].progress.step if listed else 0)
-        is_own = is_own and bool(listed)
+            _count(execution, folder, newest)
+        # The folder may have checkpoints of the run that this one resumes.
+        is_own = bool(
+            earlier and newest is not None and newest.sequence > earlier[0].sequence
+        )
         named = folder if is_own else named
     if options.restarts:
         facts = {
@@ -116,10 +121,13 @@ def _begun(lines: list[Line]) -> list[AttemptBegun]:
     return [line for line in lines if isinstance(line, AttemptBegun)]
 
 
-def _count(execution: Execution, folder: Path, step: int) -> None:
+def _count(execution: Execution, folder: Path, newest: Manifest | None) -> None:
     """Count this attempt. Raises NoFurtherError if the run must not begin another one."""
     run, number = execution.run, execution.attempt
-    add_attempt(folder, AttemptBegun(run, number, step, time.time()))
+    step, sequence = (
+        (newest.progress.step, newest.sequence) if newest is not None else (0, 0)
+    )
+    add_attempt(folder, AttemptBegun(run, number, step, sequence, time.time()))
     execution.is_counted = True
     lines = _of_run(folder, run)
     why = why_no_further(lines, execution.options.restarts, execution.me.name)

@@ -1,0 +1,45 @@
+"""The interval between checkpoints that is a time, in a run that goes on after failures."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from types import SimpleNamespace
+
+import pytest
+from support.checkpointed import build
+
+from placer.plan.plan import read_plan
+from placer.plan.settings.evaluation_and_stopping import Interval
+from placer.runtime.control.checkpoint_settings import CheckpointSettings
+from placer.runtime.saving.checkpoints import Checkpoints
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory):
+    return read_plan(build(tmp_path_factory.mktemp("intervals")))
+
+
+@pytest.mark.parametrize(
+    ("every", "waited", "seconds"),
+    [
+        ("60s", 0.5, 60),
+        ("auto", 0.0, 10),
+        ("auto", 0.1, 50),  # 500 times the wait for the last checkpoint
+    ],
+)
+def test_the_interval_counts_from_the_checkpoint_that_was_resumed(
+    plan, tmp_path, every, waited, seconds
+):
+    """Otherwise, failures that are closer together than the interval would always lead back
+    to the same checkpoint."""
+    settings = CheckpointSettings(tmp_path, Interval.parse(every), 3, None)
+    execution = SimpleNamespace(checkpointing=settings, plan=plan, me=plan.nodes[0])
+    checkpoints = Checkpoints(execution, {}, {}, {}, None, lambda: None, ExitStack())
+    checkpoints.note_wait(waited)
+    assert not checkpoints.is_time()
+    checkpoints.count_from(time.time() - seconds + 5)
+    assert not checkpoints.is_time()
+    checkpoints.count_from(time.time() - 6)
+    assert checkpoints.is_time()
+    assert not checkpoints.is_time()
