@@ -269,6 +269,7 @@ def open_order(
         None if record is None else order_file(record, me.name),
         None if replay is None else order_file(replay, me.name),
         plan.digest,
+        continues=options.restarts > 0,
     )
     contexts.push(lambda kind, error, trace: order.close(ended=error is None))
     return order

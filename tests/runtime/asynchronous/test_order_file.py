@@ -11,7 +11,7 @@ import pytest
 from placer.errors import PlacerError, RunError
 from placer.runtime.asynchronous.recorded_order import ALL_EDGES, DRAIN, USE, Order
 
-FIRST = '{"digest": "d", "run": "r"}'
+FIRST = '{"format": 2, "digest": "d", "run": "r", "after": 0}'
 LINES = (FIRST, '["use", 3, 1, 0]', '["use", 3, 2, 1]', '["drain", 0, 2]')
 
 
