@@ -42,7 +42,9 @@ class Kills(placer.Callback):
         elif isinstance(event, Recovered):
             self.recovered.append(event)
         elif isinstance(event, Step) and self.left and event.step >= min(self.left):
-            os.kill(self.pids[self.left.pop(min(self.left))], signal.SIGKILL)
+            # Events of the nodes may still come after a kill.
+            if len(self.recovered) == len(KILLS) - len(self.left):
+                os.kill(self.pids[self.left.pop(min(self.left))], signal.SIGKILL)
 
     def on_step(self, record: placer.Record) -> object:
         self.records.append((record.step, record.again))
