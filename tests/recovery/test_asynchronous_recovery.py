@@ -41,10 +41,13 @@ class Kills(placer.Callback):
             self.pids[event.node] = event.process
         elif isinstance(event, Recovered):
             self.recovered.append(event)
-        elif isinstance(event, Step) and self.left and event.step >= min(self.left):
-            # Events of the nodes may still come after a kill.
-            if len(self.recovered) == len(KILLS) - len(self.left):
-                os.kill(self.pids[self.left.pop(min(self.left))], signal.SIGKILL)
+        elif isinstance(event, Step) and self.is_due(event.step):
+            os.kill(self.pids[self.left.pop(min(self.left))], signal.SIGKILL)
+
+    def is_due(self, step: int) -> bool:
+        # Steps before a kill may be reported after it.
+        has_recovered = len(self.recovered) == len(KILLS) - len(self.left)
+        return has_recovered and bool(self.left) and step >= min(self.left)
 
     def on_step(self, record: placer.Record) -> object:
         self.records.append((record.step, record.again))

@@ -28,6 +28,7 @@ from placer.runtime.control.events import (
     CheckpointSaved,
     Event,
     Predicted,
+    Recovered,
     Start,
     State,
     Step,
@@ -118,6 +119,8 @@ class RunView:
             if before is None or before.step != event.step:
                 self._moved[event.node] = self.clock()
             self.states[event.node] = event
+        elif isinstance(event, Recovered) and event.replaces:
+            self._forget_after(event.step)
         elif isinstance(event, Start):
             self.start, self._time_left = event, TimeLeft(event)
         elif isinstance(event, CheckpointSaved):
@@ -136,6 +139,13 @@ class RunView:
                 self._compare(event, event.eval)
             if self._time_left is not None:
                 self._time_left.add(event, self.clock())
+
+    def _forget_after(self, step: int) -> None:
+        """Forget the evaluations after a step, because other steps will replace them."""
+        kept = [each for each in self.evaluations if each.step <= step]
+        self.evaluations, self.best = kept, None
+        for each in kept:
+            self._compare(each, each.eval or {})
 
     def _compare(self, step: Step, metrics: Mapping[str, float]) -> None:
         if self.better is None or self.better.metric not in metrics:
