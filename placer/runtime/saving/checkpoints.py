@@ -222,12 +222,20 @@ class Checkpoints:
         self._last_time = time.monotonic()
         return True
 
-    def continue_from(self, continued: Continued) -> None:
-        """Continue from a checkpoint of an earlier attempt, which is not written again. The
-        interval counts from the time at which it was written. Otherwise, failures that are
-        closer together than the interval would always return to the same checkpoint."""
-        self.last_step = continued.progress.step
-        if self._execution.is_control:
+    def continue_from(self, continued: Continued, *, is_own: bool) -> None:
+        """Note the checkpoint from which the run continues. A checkpoint in this folder is not
+        written again, unless `--shrink` has changed its tables.
+
+        After a failure (`is_own`), the interval counts from the time at which the checkpoint
+        was written. Otherwise, failures that are closer together than the interval would
+        always return to the same checkpoint.
+        """
+        is_here = (
+            continued.checkpoint.resolve().parent == self.settings.folder.resolve()
+        )
+        if is_own or (is_here and not self._execution.options.shrink):
+            self.last_step = continued.progress.step
+        if is_own and self._execution.is_control:
             self.saved = continued.checkpoint
             self._last_time -= max(0.0, time.time() - continued.written)
 

@@ -147,8 +147,8 @@ def _start(
                     beginning.lock,
                 )
             )
-            if beginning.is_own and continued is not None:
-                checkpoints.continue_from(continued)
+            if continued is not None:
+                checkpoints.continue_from(continued, is_own=beginning.is_own)
             best = watches.best.found if watches.best is not None else None
             if execution.is_control and continued is not None and best is not None:
                 checkpoints.take_over_best(best, continued.checkpoint.parent)
