@@ -45,7 +45,6 @@ import msgspec
 
 from placer.errors import PlacerError, RunError
 from placer.place.node_kinds import NodeId
-from placer.runtime.control.failure import FinalError
 
 TAKE: Final = "take"
 USE: Final = "use"
@@ -170,6 +169,9 @@ class Order:
             self._count += 1
             if line == mark:
                 return end
+        # The launcher imports this module, without numpy.
+        from placer.runtime.control.failure import FinalError
+
         raise FinalError(
             f"'{self._record}' has no mark of the checkpoint of step {after}, from which"
             " the run continues",
