@@ -252,6 +252,8 @@ class Progress(Struct, frozen=True):
         epoch: the epoch of the step, from 1.
         batches: the number of batches of this epoch so far.
         rows: the number of rows of this epoch so far.
+        untrained_rows: the number of rows so far whose worker was a straggler (backup
+            workers).
         seconds: the duration of all steps so far, including earlier runs.
         statistics: the statistics of this epoch so far, by metric.
         eval: the metrics of the last evaluation; nan and inf are strings.
@@ -274,6 +276,7 @@ class Progress(Struct, frozen=True):
     workers: dict[NodeName, Count] = {}
     ahead: tuple[StepStatistics, ...] = ()
     is_end: bool = False
+    untrained_rows: Size = 0
 
 
 class StoredData(Struct, frozen=True):

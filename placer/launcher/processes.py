@@ -257,7 +257,7 @@ def launch_nodes(
 
 def _restarts(plan: Plan, options: Options, start: StartAgain) -> Restarts:
     return Restarts(
-        options.restarts, start, options.lost_after, compares=plan.is_synchronous
+        options.restarts, start, options.lost_after, compares=plan.is_repeatable
     )
 
 

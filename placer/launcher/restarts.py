@@ -1,17 +1,20 @@
 """Starts the processes of a run again after failures, and follows its attempts.
 
 The control node decides whether a run may begin another attempt (`placer.checkpoint.attempts`).
-The launcher starts the processes that have ended, and hides repeated steps from everything
-that follows the run: callbacks, the history and the displays receive each step once.
+The launcher starts the processes that have ended. Callbacks, the history and the displays
+receive each step once: repeated steps are equal, and the launcher hides them. Repeated steps of
+asynchronous training have other metrics. They are passed on, marked, and replace the earlier ones.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
+
+from msgspec import structs
 
 from placer.launcher.cause import Failure, choose_root_cause
 from placer.launcher.watched_node import WatchedNode
@@ -24,6 +27,7 @@ from placer.runtime.control.events import (
     Recovered,
     Resumed,
     Start,
+    State,
     Step,
 )
 from placer.runtime.control.result import Restart
@@ -82,7 +86,8 @@ class Restarts:
         limit: the value of `--restarts`.
         start: starts a process again.
         lost_after: the value of `--lost-after`.
-        compares: whether repeated steps have the same metrics: in synchronous training.
+        compares: whether repeated steps have the same metrics. They are then compared and
+            hidden; otherwise they are passed on.
         attempt: the number of the attempt.
         furthest: the last step of all attempts.
         done: the failures after which the run went on.
@@ -103,6 +108,8 @@ class Restarts:
     _warned: set[str] = field(default_factory=set)
     _early_ends: Counter[str] = field(default_factory=Counter)
     _due: dict[str, float] = field(default_factory=dict)
+    _begun_steps: Counter[str] = field(default_factory=Counter)
+    """The last step that each node has begun in the attempt."""
 
     # Failures.
 
@@ -216,7 +223,9 @@ class Restarts:
         """Yield the events that the followers of a run receive for an event of a node."""
         match event:
             case Start():
-                yield from self._begin(event.first_step - 1, event.attempt)
+                yield from self._begin(
+                    event.first_step - 1, event.attempt, event.workers
+                )
                 if not self._is_shown:
                     self._is_shown = True
                     yield event
@@ -229,6 +238,10 @@ class Restarts:
                     yield event
             case Step():
                 yield from self._step(event)
+            case State():
+                begun = self._begun_steps
+                begun[event.node] = max(begun[event.node], event.step)
+                yield event
             case CheckpointSaved():
                 # A checkpoint is complete some time after its step.
                 self._metrics = {
@@ -240,9 +253,17 @@ class Restarts:
             case _:
                 yield event
 
-    def _begin(self, step: int, attempt: int) -> Iterator[Event]:
-        """Note that all nodes train again, after a step."""
+    def _begin(
+        self, step: int, attempt: int, workers: Mapping[str, int]
+    ) -> Iterator[Event]:
+        """Note that all nodes train again after a step, and each of the asynchronous workers
+        after its own step."""
         self.attempt = attempt
+        of_workers = {
+            node: max(0, self._begun_steps[node] - done)
+            for node, done in workers.items()
+        }
+        self._begun_steps.clear()
         if self.failing is None:
             return
         yield from self._tell(self.failing)
@@ -250,14 +271,23 @@ class Restarts:
         again = max(0, self.furthest - step)
         node, what = self.failing.cause.node, "; ".join(self.failing.texts)
         self.failing, self._differs = None, False
-        event = Recovered(self.attempt, step, again, seconds, node, what)
+        event = Recovered(
+            self.attempt,
+            step,
+            again,
+            seconds,
+            node,
+            what,
+            replaces=not self.compares,
+            workers=of_workers,
+        )
         self.done.append(event.restart)
         yield event
 
     def end(self, steps: int) -> Iterator[Event]:
         """Note that the run has a result after `steps` steps. If the last attempt had nothing
         left to train, it ends the recovery."""
-        yield from self._begin(steps, self.attempt)
+        yield from self._begin(steps, self.attempt, {})
 
     def _tell(self, failing: _Failing) -> Iterator[Event]:
         for text in failing.texts:
@@ -274,11 +304,15 @@ class Restarts:
         metrics = event.metrics, event.eval, event.epoch_metrics
         if event.step > self.furthest:
             self.furthest = event.step
-            self._metrics[event.step] = metrics
+            if self.compares:
+                self._metrics[event.step] = metrics
             yield event
             return
+        if not self.compares:
+            yield structs.replace(event, again=True)
+            return
         before = self._metrics.get(event.step)
-        if not self.compares or self._differs or before is None:
+        if self._differs or before is None:
             return
         if repr(before) != repr(metrics):
             self._differs = True

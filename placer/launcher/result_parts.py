@@ -15,7 +15,7 @@ from typing import Any, Final
 from placer.errors import PlacerError
 from placer.place.types import ITEM_BYTES
 from placer.plan.plan import Plan
-from placer.runtime.control.events import Event, Step
+from placer.runtime.control.events import Event, Recovered, Step
 from placer.runtime.control.options import Options
 from placer.runtime.control.result import Params, Result
 
@@ -27,15 +27,26 @@ class StepHistory:
     """The steps of a run as compressed lines of JSON, because a run may have millions."""
 
     def __init__(self) -> None:
+        self._clear()
+
+    def add(self, event: Event) -> None:
+        """Add the event if it is a step. Remove the steps that other steps will replace."""
+        if isinstance(event, Recovered) and event.replaces:
+            lines = [line for line in self.read() if line["step"] <= event.step]
+            self._clear()
+            for line in lines:
+                self._add(line)
+        elif isinstance(event, Step):
+            self._add(event.history_line())
+
+    def _clear(self) -> None:
         self._compressor = zlib.compressobj(1)
         self._compressed = bytearray()
 
-    def add(self, event: Event) -> None:
-        """Add the event if it is a step."""
-        if isinstance(event, Step):
-            # json can write NaN and infinity, the losses of a diverging run.
-            line = json.dumps(event.history_line()) + "\n"
-            self._compressed += self._compressor.compress(line.encode())
+    def _add(self, line: dict[str, Any]) -> None:
+        # json can write NaN and infinity, the losses of a diverging run.
+        text = json.dumps(line) + "\n"
+        self._compressed += self._compressor.compress(text.encode())
 
     def read(self) -> list[dict[str, Any]]:
         """Return the JSON line of each step."""

@@ -186,6 +186,8 @@ class RunRecord:
                     }
                 )
             case _:
+                if isinstance(event, Recovered) and event.replaces:
+                    self._go_back(event.step)
                 if isinstance(event, Resumed):
                     self._resumed = event
                 if isinstance(event, CheckpointSaved) and event.best:
@@ -214,9 +216,7 @@ class RunRecord:
         command, is_continued = self._command, is_run(folder)
         if is_continued:
             command = self._continued(read_command(folder))
-            for line in read_lines(folder / HISTORY):
-                if first is None or line["step"] < first:
-                    self._summary.add(line)
+            self._summarize(folder, first)
         if first is not None or not is_continued:
             _write_json(folder / COMMAND, msgspec.to_builtins(command))
             (folder / RESULT).unlink(missing_ok=True)
@@ -224,6 +224,21 @@ class RunRecord:
         if own is None or own.resolve() != (folder / HISTORY).resolve():
             self._history = _Lines(MAX_HISTORY, thins=True)
             self._history.open(folder / HISTORY, first)
+
+    def _summarize(self, folder: Path, before: int | None) -> None:
+        """Summarize the steps in the history before a step."""
+        self._summary = RunSummary(self._command)
+        for line in read_lines(folder / HISTORY):
+            if before is None or line["step"] < before:
+                self._summary.add(line)
+
+    def _go_back(self, step: int) -> None:
+        """Remove the steps after a step, because other steps will replace them."""
+        if self.folder is None:
+            return
+        if self._history is not None:
+            self._history.cut(step + 1)
+        self._summarize(self.folder, step + 1)
 
     def _continued(self, earlier: Command) -> Command:
         """Return the facts about a run that this command continues."""
@@ -324,9 +339,16 @@ class _Lines:
         lines = path.read_bytes().splitlines(keepends=True)
         kept = [line for line in lines if line.endswith(b"\n")]
         if before is not None:
-            steps = [line["step"] for line in parse_lines(path, kept)]
-            kept = kept[: bisect_left(steps, before)]
+            kept = _lines_before(path, kept, before)
         self._size += self._file.truncate(sum(map(len, kept)))
+
+    def cut(self, before: int) -> None:
+        """Remove the lines from step `before` on."""
+        self.write()
+        assert self._file is not None
+        lines = self._path.read_bytes().splitlines(keepends=True)
+        kept = _lines_before(self._path, lines, before)
+        self._size = self._file.truncate(sum(map(len, kept)))
 
     def _lock(self) -> None:
         assert self._file is not None
@@ -391,6 +413,12 @@ class _Lines:
     def _is_kept(self, line: bytes) -> bool:
         step = msgspec.json.decode(line)
         return "eval" in step or step["step"] % self._every == 0
+
+
+def _lines_before(path: Path, lines: list[bytes], step: int) -> list[bytes]:
+    """Return the lines of a history before a step."""
+    steps = [line["step"] for line in parse_lines(path, lines)]
+    return lines[: bisect_left(steps, step)]
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

@@ -462,7 +462,8 @@ class _Supervisor:
         for each in self.restarts.pass_on(event):
             self._pass_on(each)
         is_repeated = isinstance(event, Step) and event.step <= furthest
-        if is_repeated and self.calls.has_callbacks:
+        is_hidden = is_repeated and self.restarts.compares
+        if is_hidden and self.calls.has_callbacks:
             self.children[0].order_step()
         caught_up = isinstance(event, Step) and event.step >= furthest
         if caught_up and 0 < self.stops < self.restarts.begun:

@@ -549,6 +549,14 @@ class Plan(PlanStruct, frozen=True, kw_only=True, dict=True):
         return 1 + min((b for b in bounds if b is not None), default=math.inf)
 
     @property
+    def is_repeatable(self) -> bool:
+        """Whether a repeated run has the same bits: nothing depends on timing."""
+        modes = [table.mode for node in self.nodes for table in node.tables]
+        modes += [table.mode for table in self.sparse_tables]
+        in_rounds = all(mode.in_rounds for mode in modes if mode is not None)
+        return in_rounds and not self.has_backup
+
+    @property
     def staleness_bound(self) -> int | None:
         """The largest possible staleness of a gradient, or None if unbounded.
 

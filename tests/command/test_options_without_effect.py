@@ -112,7 +112,10 @@ RUN: Mapping[str, Entry] = {
         ),
     ),
     "--record-order": Refused("--record-order {new}", _SYNCHRONOUS),
-    "--replay-order": Refused("--replay-order {folder}", _SYNCHRONOUS),
+    "--replay-order": (
+        Refused("--replay-order {folder}", _SYNCHRONOUS),
+        Refused("--replay-order {folder} --restarts 1", "cannot be combined"),
+    ),
     "--trace": "a file that is written",
     "--trace-steps": Refused("--trace-steps 1:2", "needs 'trace' (--trace FILE)"),
     "--emulate": "allows runs without accelerators; a machine may have them or not",

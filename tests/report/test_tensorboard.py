@@ -15,6 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import placer
 from placer.errors import PlacerError
+from placer.runtime.callbacks.tensorboard import TensorBoard
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +109,19 @@ def test_a_resumed_run_continues_the_events_of_its_checkpoint(
     assert read["train/loss"][4][2] > first["train/loss"][4][2]
     assert steps_of(read["eval/loss"]) == [2, 4, 6, 7]
     assert steps_of(scalars(events / "small-2")["train/loss"]) == [1, 2]
+
+
+def test_repeated_steps_replace_the_earlier_ones(tmp_path: Path) -> None:
+    """As after a failure of an asynchronous run with `--restarts`."""
+    with TensorBoard(tmp_path) as writer:
+        for step in range(1, 6):
+            writer.on_step(placer.Record(step, 1, {"loss": 1.0}))
+        for step in range(3, 7):
+            record = placer.Record(step, 1, {"loss": 2.0}, again=step < 6)
+            writer.on_step(record)
+    losses = scalars(tmp_path)["train/loss"]
+    assert steps_of(losses) == [*range(1, 7)]
+    assert [value for _, value, _ in losses] == [1.0] * 2 + [2.0] * 4
 
 
 def test_a_run_resumed_from_checkpoints_without_events_has_a_new_folder(

@@ -56,7 +56,15 @@ def cut(words: list[str]) -> list[str]:
         words[i] = str(min(int(words[i]), steps))
     else:
         words += ["--steps", str(steps)]
-    here = {"--in-process", "--hosts", "--on", "--logs", "--watch", "--single-process"}
+    here = {
+        "--in-process",
+        "--hosts",
+        "--on",
+        "--logs",
+        "--restarts",
+        "--watch",
+        "--single-process",
+    }
     if not here & {word.partition("=")[0] for word in words}:
         words.append("--in-process")
     return words

@@ -140,6 +140,8 @@ class RunView:
             self.is_recovering, self.recovered = False, event
             if self.start is not None:
                 self._time_left = TimeLeft(self.start)
+            if event.replaces:
+                self._forget_after(event.step)
         elif isinstance(event, Start):
             self.start, self._time_left = event, TimeLeft(event)
         elif isinstance(event, CheckpointSaved):
@@ -150,7 +152,7 @@ class RunView:
                 self._first_rows = self._rows_at, event.rows
             self.predicted = event
         elif isinstance(event, Step):
-            self._drop_repeated(event.step)
+            self._end_repetition(event.step)
             self.last_step = event
             if self.loss in event.metrics:
                 self.losses.add(event.metrics[self.loss])
@@ -160,11 +162,8 @@ class RunView:
             if self._time_left is not None:
                 self._time_left.add(event, self.clock())
 
-    def _drop_repeated(self, step: int) -> None:
-        """Drop the later evaluations of an asynchronous run that has gone back to a step, and
-        the recovery after its repeated steps."""
-        if self.last_step is not None and step <= self.last_step.step:
-            self.evaluations = [each for each in self.evaluations if each.step < step]
+    def _end_repetition(self, step: int) -> None:
+        """Forget the last recovery, once its repeated steps are done."""
         recovered = self.recovered
         if recovered is not None and step > recovered.step + recovered.again:
             self.recovered = None
@@ -175,6 +174,13 @@ class RunView:
             return
         self._attempt, self.is_recovering = attempt, True
         self.states = {node: State(node, RECOVERING) for node in self.states}
+
+    def _forget_after(self, step: int) -> None:
+        """Forget the evaluations after a step, because other steps will replace them."""
+        kept = [each for each in self.evaluations if each.step <= step]
+        self.evaluations, self.best = kept, None
+        for each in kept:
+            self._compare(each, each.eval or {})
 
     def _compare(self, step: Step, metrics: Mapping[str, float]) -> None:
         if self.better is None or self.better.metric not in metrics:

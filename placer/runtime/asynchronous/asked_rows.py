@@ -89,7 +89,8 @@ class AskedRows(WorkerEnd):
         self._number += 1
         for server in self.push_edge.targets:
             self._send(server, [header(MessageKind.DRAIN, step)])
-        while ends and self._asked:  # requested ahead for a step after the last one
+        # Requested ahead: the next step must use rows from after the drain.
+        while self._asked:
             key = Key(self.give_edge.id, self._asked.popleft())
             for server in self.give_edge.sources:
                 self.rows.channel.receive(server, key)

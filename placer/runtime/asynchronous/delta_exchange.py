@@ -103,6 +103,7 @@ class DeltaExchange(WorkerEnd):
             self._merge()
         self._order.add(SEND, self._push.id, int(MessageKind.DRAIN), step)
         self._send([header(MessageKind.DRAIN, step)])
+        self._version = self._oldest = 0  # the server counts from 0 after a drain
 
     @property
     def horizon(self) -> int:

@@ -75,6 +75,7 @@ class PeerGradients(WorkerEnd):
         }
         self._steps = dict.fromkeys(self._workers, 0)  # newest received step
         self._received: Counter[str] = Counter()  # messages of each peer
+        # Since the last drain:
         self._taken: Counter[str] = Counter()  # applied messages
         self._applied: Counter[str] = Counter()  # applied gradients
         self._queue: deque[_Gradients] = deque()
@@ -133,7 +134,10 @@ class PeerGradients(WorkerEnd):
                 for worker in self._workers
             ]
             taken = self._pop(counts)
-        return self._sum(taken)
+        rest = self._sum(taken)
+        self._taken.clear()
+        self._applied.clear()
+        return rest
 
     def drain(self, step: int, *, ends: bool = False) -> None:
         del ends

@@ -40,7 +40,7 @@ class PulledSums(Communicator):
 
     def __init__(self, *arguments: Any) -> None:
         self._arrived: deque[_Sum] = deque()
-        self._taken = 0  # number of applied sums
+        self._taken = 0  # number of applied sums since the last drain
         self._applied = 0  # newest step applied for all workers
         super().__init__(*arguments)
 
@@ -64,7 +64,10 @@ class PulledSums(Communicator):
         with self._changed:
             sums = [*self._arrived]
             self._arrived.clear()
-        return self._apply(sums)
+        rest = self._apply(sums)
+        # Servers count from 0 after a drain.
+        self._taken, self._used = 0, (0,) * len(self._servers)
+        return rest
 
     def _known(self) -> int:
         return self._arrived[-1].horizon if self._arrived else self._applied

@@ -34,13 +34,15 @@ class ServedTable:
         sums: the gradient sums for workers with a worker-side update.
         round: pushes that wait for the pushes of all other workers; None if each push is
             applied on arrival.
-        version: the number of applied pushes.
+        has_start: whether workers start from the initial values, so that their first pushes
+            after a drain use no answer.
+        version: the number of applied pushes since the last drain.
         received: the number of messages of each worker.
         applied: the newest applied step of each worker.
         drained: the workers that have drained.
         waiting: requests that cannot be answered yet, with the step they wait for.
         answers: the answers in use and newer ones, by worker and version.
-        counts: the number of applied steps of each worker.
+        counts: the number of applied steps of each worker since the last drain.
         staleness: histogram: how many pushes had each staleness. Staleness counts the
             steps of other workers applied between a worker's pull and its push.
         asked: the requested keys of each worker whose gradients have not arrived, for
@@ -53,6 +55,7 @@ class ServedTable:
     keeps: bool = False
     sums: WorkerSums | None = None
     round: dict[str, WorkerMessage] | None = None
+    has_start: bool = False
     version: int = 0
     received: Counter[str] = field(default_factory=Counter)
     applied: dict[str, int] = field(default_factory=dict)
@@ -89,6 +92,16 @@ class ServedTable:
             return math.inf
         return self.horizon
 
+    def begin(self) -> None:
+        """Begin after a drain, like a server that has loaded the checkpoint of the drain."""
+        self.version = 0
+        self.drained.clear()
+        self.counts.clear()
+        self.asked.clear()
+        self.answers.clear()
+        if self.has_start:
+            self.answers |= {w: {0: Answer(0, ())} for w in self.push.sources}
+
     def count_others(self, worker: str) -> int:
         """Return how many steps of the other workers were applied."""
         return self.counts.total() - self.counts[worker]
@@ -101,7 +114,5 @@ def serve_table(server: str, pull: Edge, push: Edge, mode: Mode) -> ServedTable:
         served.round = {}
     if pull.declared and pull.declared.moves == "sums":
         served.sums = WorkerSums(push, server)
-    if served.sums is not None or isinstance(mode, Geo):
-        # Workers start from the initial values, so there is no first answer.
-        served.answers = {worker: {0: Answer(0, ())} for worker in push.sources}
+    served.has_start = served.sums is not None or isinstance(mode, Geo)
     return served

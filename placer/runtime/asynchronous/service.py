@@ -79,7 +79,7 @@ class Service:
         if self._is_serving:
             return
         for served in self._served.values():
-            served.drained.clear()
+            served.begin()
         self._is_serving, self._ended = True, False
 
         def run() -> None:

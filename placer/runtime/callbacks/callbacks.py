@@ -51,6 +51,10 @@ class Record:
         seconds: the time from the start of the first step to the end of this step.
         samples_per_second: rows of the global batch per second since the first step.
         time: the time of the report, in seconds since 1970 (Unix time).
+        again: whether the callback has received the step before. After a failure, a run with
+            `restarts` repeats the steps after the last checkpoint. Asynchronous training then
+            has other metrics. Repeated steps of synchronous training are equal, and callbacks
+            receive each step once.
     """
 
     step: int
@@ -61,6 +65,7 @@ class Record:
     seconds: float = 0.0
     samples_per_second: float = 0.0
     time: float = 0.0
+    again: bool = False
 
 
 class Callback:
@@ -171,6 +176,7 @@ def records_of(step: Step) -> list[tuple[str, Record]]:
         step.seconds,
         step.samples_per_second,
         step.time,
+        step.again,
     )
     calls = [("on_step", record)]
     if step.eval is not None:

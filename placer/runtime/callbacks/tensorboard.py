@@ -47,6 +47,7 @@ class TensorBoard(Callback):
         self._folder = folder
         self._resumed = resumed
         self._writer: Any = None
+        self._last = 0  # the last written step
 
     def __enter__(self) -> TensorBoard:
         return self
@@ -56,6 +57,11 @@ class TensorBoard(Callback):
             self._writer.close()
 
     def on_step(self, record: Record) -> None:
+        if record.again and record.step <= self._last:
+            # The steps from here on replace the earlier ones.
+            self.__exit__()
+            self._writer, self._resumed = None, True
+        self._last = record.step
         scalars = _named("train", record.metrics)
         rates = record.learning_rates
         if len(rates) == 1:

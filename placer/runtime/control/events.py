@@ -104,6 +104,7 @@ class Start(msgspec.Struct, frozen=True, tag_field="event", tag="start"):
         rows: the number of rows of a batch.
         evaluation_rows: the number of rows of an evaluation.
         attempt: the number of the attempt, from 1.
+        workers: the step after which each worker begins, for asynchronous training.
     """
 
     first_step: int
@@ -113,6 +114,7 @@ class Start(msgspec.Struct, frozen=True, tag_field="event", tag="start"):
     rows: int = 0
     evaluation_rows: int = 0
     attempt: int = 1
+    workers: dict[NodeName, int] = {}
 
 
 class Step(
@@ -130,6 +132,8 @@ class Step(
         learning_rates: the learning rate of each optimizer, by name.
         epoch_metrics: the metrics over all rows of the epoch, at its last step.
         time: the time of the report, in seconds since 1970.
+        again: whether the launcher has reported the step before, with other metrics: the run
+            has gone back after a failure, and training is asynchronous.
     """
 
     step: int
@@ -142,6 +146,7 @@ class Step(
     learning_rates: dict[str, float] = {}
     epoch_metrics: Metrics | None = None
     time: float = 0.0
+    again: bool = False
 
     def history_line(self) -> dict[str, Any]:
         """Return the entry of this step in the history."""
@@ -229,6 +234,10 @@ class Recovered(msgspec.Struct, frozen=True, tag_field="event", tag="recovered")
         seconds: the time from the failure to the first step.
         node: the node that failed; empty if it is not known.
         what: the failure.
+        replaces: whether the repeated steps replace those before, because training is
+            asynchronous. Otherwise they are equal, and not reported again.
+        workers: the number of begun steps that each worker does again, as far as the workers
+            had reported them; only for asynchronous training.
     """
 
     attempt: int
@@ -237,12 +246,16 @@ class Recovered(msgspec.Struct, frozen=True, tag_field="event", tag="recovered")
     seconds: float
     node: str = ""
     what: str = ""
+    replaces: bool = False
+    workers: dict[NodeName, int] = {}
 
     @property
     def restart(self) -> Restart:
         """The entry of the result."""
         seconds = round(self.seconds, 3)
-        return Restart(self.node, self.what, self.step, self.again, seconds)
+        return Restart(
+            self.node, self.what, self.step, self.again, seconds, self.workers
+        )
 
 
 class Output(msgspec.Struct, frozen=True, tag_field="event", tag="output"):
@@ -317,7 +330,9 @@ def format_output(event: Output | Message) -> str:
     if isinstance(event, Recovered):
         begins = f"go back to step {event.step:,}" if event.step else "begin again"
         again = "1 step is" if event.again == 1 else f"{event.again:,} steps are"
-        return f"all nodes {begins}; {again} done again; {event.seconds:.1f} s"
+        each = ", ".join(f"{node} {count}" for node, count in event.workers.items())
+        of_each = f" ({each})" if each else ""
+        return f"all nodes {begins}; {again} done again{of_each}; {event.seconds:.1f} s"
     if isinstance(event, Notice):
         return make_printable(event.message)
     return make_printable(f"warning: {event.message}")

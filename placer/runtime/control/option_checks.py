@@ -22,6 +22,13 @@ def check_effects(plan: Plan, options: Options) -> None:
         raise PlacerError("'trace_steps' (--trace-steps) needs 'trace' (--trace FILE)")
     if options.partial and options.resume is None:
         raise PlacerError("'partial' (--partial) needs 'resume' (--resume DIR)")
+    if options.replay_order is not None and options.restarts:
+        raise PlacerError(
+            "'replay_order' (--replay-order) and 'restarts' (--restarts) cannot be combined:"
+            " a replay does not go on after a failure",
+            hint="remove --restarts; the order of a run with failures is replayed without"
+            " them",
+        )
     if options.shrink:
         _check_shrink(plan, options)
     _check_saving(plan, options)

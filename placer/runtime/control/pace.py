@@ -49,7 +49,9 @@ def make_pace(plan: Plan, channel: Channel) -> Pace | None:
         if name != plan.control and (name in has_own_steps or name not in targets)
     }
     if channel.node == plan.control:
-        return ControlPace(channel, told, synchronous=plan.is_synchronous)
+        # A control node with steps of its own does not wait for others in each step.
+        waits = plan.is_synchronous and channel.node not in has_own_steps
+        return ControlPace(channel, told, synchronous=waits)
     if channel.node in told:
         return ToldPace(channel, plan.control, always=told[channel.node])
     return None
@@ -114,8 +116,9 @@ class ControlPace(Pace):
     Args:
         channel: the channel of the control node.
         others: the nodes to inform. True: always; False: only while callbacks are slow.
-        synchronous: if true, compare the callbacks with the steps of this node. If false,
-            compare them with the reported steps, which all workers have finished.
+        synchronous: if true, compare the callbacks with the steps of this node, which are
+            those of all workers. If false, compare them with the reported steps, which all
+            workers have finished.
     """
 
     def __init__(

@@ -28,6 +28,8 @@ class Restart(msgspec.Struct, frozen=True):
         step: the step after which the run continued; 0 if it began anew.
         again: the number of steps that were done again.
         seconds: the time from the failure to the next step.
+        workers: the number of begun steps that each worker did again, for asynchronous
+            training. A worker reports its step about twice a second.
     """
 
     node: str
@@ -35,6 +37,7 @@ class Restart(msgspec.Struct, frozen=True):
     step: int
     again: int
     seconds: float
+    workers: dict[str, int] = {}
 
     def __str__(self) -> str:
         again = f"{self.again:,} step{'s' * (self.again != 1)} again"

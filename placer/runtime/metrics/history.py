@@ -83,6 +83,7 @@ class HistoryWriter:
         if progress is not None:
             self._epoch = progress.epoch
             self.steps = progress.step
+            self.untrained_rows = progress.untrained_rows
             self._seconds = self._seconds_before = progress.seconds
             stored = progress.statistics
             finalizers = {name: each.finalizer for name, each in stored.items()}
@@ -114,6 +115,7 @@ class HistoryWriter:
             epoch=self._epoch,
             batches=batches,
             rows=self._rows,
+            untrained_rows=self.untrained_rows,
             seconds=self._seconds,
             statistics=encode_statistics(self._sums, self._finalizers),
             eval={name: _number(value) for name, value in self.eval.items()},

@@ -103,6 +103,8 @@ class NodeDriver:
         for end in self._ends:
             end.drain(step, ends=ends)
         self._apply([end.take_rest() for end in self.updates])
+        if node.row_calls is not None:
+            node.row_calls.lookups.drain()
         if (service := self._service) is not None:
             # Workers may drain twice without a step in between.
             self._start_serving(service)

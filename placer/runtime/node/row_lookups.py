@@ -60,6 +60,11 @@ class RowLookups:
         self._sent_ahead[edge] = step
         self._send_keys(self._key(edge)._replace(step=step), keys)
 
+    def drain(self) -> None:
+        """Forget which keys of asynchronous tables were sent ahead: their rows are dropped."""
+        for edge in self.ends:
+            self._sent_ahead.pop(edge, None)
+
     def _send_keys(self, key: Key, keys: Sequence[BatchKeys]) -> None:
         end = self.ends.get(key.edge)
         if end is not None:

@@ -152,7 +152,7 @@ def note_failure(execution: Execution, cause: Cause) -> None:
         cause.node,
         cause.where,
         cause.what,
-        cause.is_error and execution.plan.is_synchronous,
+        cause.is_error and execution.plan.is_repeatable,
         time.time(),
     )
     add_attempt(settings.folder, failed)

@@ -6,7 +6,7 @@ A node sends its files if it has no access to the control node's folder of check
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,11 +27,11 @@ from placer.checkpoint.writing import (
     write_stream,
     write_tensors,
 )
-from placer.plan.plan import Plan
 from placer.plan.settings.training.optimizers import VALUES
 from placer.runtime.control.barrier import FILE_PART, STORED, receive_json, send_json
 from placer.runtime.control.byte_messages import receive_parts, send_parts
 from placer.runtime.control.execution import Execution
+from placer.runtime.control.option_checks import has_order
 from placer.runtime.saving.optimizer_state import array_of, states_of_blocks
 from placer.runtime.saving.row_files import (
     Saves,
@@ -82,11 +82,19 @@ class Job:
     progress: Progress | None
 
 
-def writing_nodes(plan: Plan) -> list[str]:
-    """Return the nodes with data to save in a checkpoint, in the order of the plan."""
-    dense = {*holders(plan)}
+def reporting_nodes(execution: Execution) -> list[str]:
+    """Return the nodes that report a part of a checkpoint, in the order of the plan: data, or
+    the mark of the checkpoint in a recorded order."""
+    plan = execution.plan
+    dense, records = {*holders(plan)}, execution.options.record_order is not None
     names = (node.name for node in plan.nodes)
-    return [name for name in names if name in dense or holds_rows(plan, name)]
+    return [
+        name
+        for name in names
+        if name in dense
+        or holds_rows(plan, name)
+        or (records and has_order(plan, name))
+    ]
 
 
 def write_files(
@@ -94,6 +102,7 @@ def write_files(
     temporary: Path,
     job: Job,
     held: Mapping[str, Sequence[int]],
+    before: Callable[[], None],
     *,
     sees_folder: bool,
 ) -> tuple[Report, tuple[Pieces, Pieces]]:
@@ -103,6 +112,7 @@ def write_files(
         temporary: the temporary folder of the checkpoint.
         job: the checkpoint.
         held: the indices of the blocks that the node saves, by table.
+        before: called first; an error is a problem of the report.
         sees_folder: whether the node has access to the folder. If not, nothing is written.
 
     Returns:
@@ -111,6 +121,7 @@ def write_files(
     pieces: Pieces = ()
     row_pieces: Pieces = ()
     try:
+        before()
         report, pieces = _write_blocks(execution, temporary, job, held, sees_folder)
         if not report.problem and (job.problem or job.saves):
             report, row_pieces = _write_rows(
@@ -126,10 +137,10 @@ def send_files(
 ) -> None:
     """Send a node's report to the control node, and the files that it could not write.
 
-    Nodes without data in checkpoints send nothing.
+    Only `reporting_nodes` send something.
     """
     channel, control = execution.channel, execution.plan.control
-    if execution.me.name not in writing_nodes(execution.plan):
+    if execution.me.name not in reporting_nodes(execution):
         return
     send_json(channel, control, Key(STORED, step), msgspec.to_builtins(report))
     if report.sent:

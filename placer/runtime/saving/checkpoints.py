@@ -39,6 +39,7 @@ from placer.checkpoint.writing import commit, discard, temporary_folder
 from placer.errors import CheckpointError, RunError
 from placer.plan.settings_by_key import settings_by_key
 from placer.runtime.asynchronous.local_values import LocalValues
+from placer.runtime.asynchronous.recorded_order import ALL_EDGES, SAVED, Order
 from placer.runtime.control.events import CheckpointSaved, NodeWarning
 from placer.runtime.control.execution import Execution
 from placer.runtime.saving.checkpoint_files import (
@@ -47,10 +48,11 @@ from placer.runtime.saving.checkpoint_files import (
     describe,
     is_full,
     receive_files,
+    reporting_nodes,
     send_files,
     write_files,
-    writing_nodes,
 )
+from placer.runtime.saving.resumed_checkpoint import Continued
 from placer.runtime.saving.row_files import (
     Saves,
     begin_saves,
@@ -83,6 +85,7 @@ class Checkpoints:
     Args:
         local: the worker's local values, by the name of their table.
         facts: the facts about the start of the run, for the manifests.
+        order: the recorded order of the node.
         before_commit: called before a manifest is written.
         lock: unlocks the folder of checkpoints, which the control node has locked.
 
@@ -106,12 +109,13 @@ class Checkpoints:
         local: Mapping[str, LocalValues],
         sparse: Mapping[str, SparseTable],
         facts: StartFacts,
+        order: Order,
         before_commit: Callable[[], None],
         lock: ExitStack,
     ) -> None:
         assert execution.checkpointing is not None
         self.settings = execution.checkpointing
-        self._before_commit = before_commit
+        self._order, self._before_commit = order, before_commit
         self.last_step = 0
         self.saved: Path | None = None
         self.best: Path | None = None
@@ -219,11 +223,22 @@ class Checkpoints:
         self._last_time = time.monotonic()
         return True
 
-    def count_from(self, written: float) -> None:
-        """Count the interval from the time at which a checkpoint was written, in seconds
-        since 1970. Otherwise, failures that are closer together than the interval would
-        always return to the same checkpoint."""
-        self._last_time -= max(0.0, time.time() - written)
+    def continue_from(self, continued: Continued, *, is_own: bool) -> None:
+        """Note the checkpoint from which the run continues. A checkpoint in this folder is not
+        written again, unless `--shrink` has changed its tables.
+
+        After a failure (`is_own`), the interval counts from the time at which the checkpoint
+        was written. Otherwise, failures that are closer together than the interval would
+        always return to the same checkpoint.
+        """
+        is_here = (
+            continued.checkpoint.resolve().parent == self.settings.folder.resolve()
+        )
+        if is_own or (is_here and not self._execution.options.shrink):
+            self.last_step = continued.progress.step
+        if is_own and self._execution.is_control:
+            self.saved = continued.checkpoint
+            self._last_time -= max(0.0, time.time() - continued.written)
 
     def note_wait(self, seconds: float) -> None:
         """Note that the steps have waited this long for a checkpoint."""
@@ -239,6 +254,7 @@ class Checkpoints:
         if step == self.last_step:
             return
         self._writer.wait_until_idle()
+        self._order.add(SAVED, ALL_EDGES, step)
         snapshots = {
             name: self._tables[name].snapshot(blocks, self._reuse.get(name))
             for name, blocks in self._held.items()
@@ -285,7 +301,12 @@ class Checkpoints:
         execution = self._execution
         temporary = temporary_folder(self.settings.folder, job.step, self._run)
         report, pieces = write_files(
-            execution, temporary, job, self._held, sees_folder=self._sees_folder
+            execution,
+            temporary,
+            job,
+            self._held,
+            self._order.sync,
+            sees_folder=self._sees_folder,
         )
         if not execution.is_control:
             send_files(execution, job.step, report, pieces)
@@ -299,7 +320,7 @@ class Checkpoints:
     def _complete(self, temporary: Path, job: Job, report: Report) -> None:
         execution = self._execution
         reports = {execution.me.name: report}
-        for node in writing_nodes(execution.plan):
+        for node in reporting_nodes(execution):
             if node != execution.me.name:
                 reports[node] = receive_files(execution, temporary, node, job.step)
         problems = [

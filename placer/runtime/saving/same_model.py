@@ -241,6 +241,7 @@ def differences(manifest: Manifest, plan: Plan, facts: StartFacts) -> list[str]:
         return [f"{OTHER_PLACEMENT}{names}"]
     found = []
     modes = [table.mode for node in plan.nodes for table in node.tables if table.mode]
+    modes += [table.mode for table in plan.sparse_tables if table.mode]
     if any(not mode.in_rounds for mode in modes):
         found.append("workers train asynchronously")
     if plan.has_backup:

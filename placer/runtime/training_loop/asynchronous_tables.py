@@ -109,12 +109,14 @@ def gather_ahead(
     return tuple(each for of_node in gathered for each in of_node)
 
 
-def steps_of_workers(plan: Plan, progress: Progress) -> dict[str, int]:
-    """Return the last step of each worker at a checkpoint. If the checkpoint is from
-    other workers, it is the slowest worker's step for all."""
+def steps_of_workers(plan: Plan, progress: Progress | None) -> dict[str, int]:
+    """Return the last step of each worker at a checkpoint, or 0 without one. If the checkpoint
+    is from other workers, it is the slowest worker's step for all."""
     workers = _workers(plan)
-    if set(progress.workers) == workers:
-        return dict(progress.workers)
+    if progress is None:
+        return dict.fromkeys(workers, 0)
+    if set(progress.workers) == set(workers):
+        return {worker: progress.workers[worker] for worker in workers}
     return dict.fromkeys(workers, progress.step)
 
 
@@ -269,15 +271,16 @@ def open_order(
         None if record is None else order_file(record, me.name),
         None if replay is None else order_file(replay, me.name),
         plan.digest,
+        continues=options.restarts > 0,
     )
     contexts.push(lambda kind, error, trace: order.close(ended=error is None))
     return order
 
 
-def _workers(plan: Plan) -> set[str]:
-    """Return the nodes that train asynchronously: workers and their companions."""
+def _workers(plan: Plan) -> list[str]:
+    """Return the nodes that train asynchronously, in order: workers and their companions."""
     names = (node.name for node in plan.nodes)
-    return {name for name in names if plan.worker_of(name) is not None}
+    return [name for name in names if plan.worker_of(name) is not None]
 
 
 def _exchanges(plan: Plan) -> Iterator[tuple[Edge, Edge | None, Table, Mode]]:

@@ -128,7 +128,7 @@ def _start(
     execution.staleness = lambda: _as_event(driver.staleness)
     execution.geo_staleness = lambda: _as_event(driver.geo_staleness)
     execution.report_state(COMPARING)
-    digests = _run_handshake(execution, driver, start)
+    digests, run = _run_handshake(execution, driver, start)
     checkpoints, continued = None, None
     if execution.keeps_digests:
         sources = batches.training, batches.evaluating
@@ -155,16 +155,18 @@ def _start(
                     local,
                     sparse,
                     facts,
+                    driver.order,
                     history.sync,
                     beginning.lock,
                 )
             )
-            if beginning.is_own and continued is not None:
-                checkpoints.count_from(continued.written)
+            if continued is not None:
+                checkpoints.continue_from(continued, is_own=beginning.is_own)
             best = watches.best.found if watches.best is not None else None
             if execution.is_control and continued is not None and best is not None:
                 checkpoints.take_over_best(best, continued.checkpoint.parent)
     progress = continued.progress if continued is not None else None
+    driver.order.begin(run, progress.step if progress is not None else 0)
     keeps_no_rows = options.save_params is not None and checkpoints is None
     if execution.is_control and keeps_no_rows and plan.sparse_tables:
         execution.report(NodeWarning(WITHOUT_ROWS))
@@ -194,10 +196,10 @@ def _start(
 
 def _run_handshake(
     execution: Execution, driver: NodeDriver, start: StartParameters | None
-) -> tuple[Digests | None, Digests | None]:
-    """Compare nodes and the rows that they read, and begin the recorded order. Sets the
-    common number of rows. On the control node, returns the digests of the training and
-    evaluation rows if the run keeps digests."""
+) -> tuple[tuple[Digests | None, Digests | None], str]:
+    """Compare nodes and the rows that they read, and set the common number of rows. Returns
+    the digests of the training and evaluation rows, if the run keeps digests, on the control
+    node; and the id of the run."""
     plan, channel = execution.plan, execution.channel
     batches = driver.node.batch_calls
     training, evaluating = batches.training, batches.evaluating
@@ -207,19 +209,21 @@ def _run_handshake(
             "training rows": training.source_rows,
             "evaluation rows": evaluating.source_rows if evaluating else None,
             "--init-params": start_fingerprint(execution.options, start),
-            "run": secrets.token_hex(8) if execution.is_control else None,
+            "run": execution.run or secrets.token_hex(8)
+            if execution.is_control
+            else None,
             REPLAYED: driver.order.replayed,
         },
     )
-    driver.order.begin(common["run"])
+    run = str(common["run"])
     batches.training = training.with_rows(common["training rows"])
     keep = execution.keeps_digests
     trained = compare_rows(plan, channel, TRAINING, training.rows, keep=keep)
     if evaluating is None:
-        return trained, None
+        return (trained, None), run
     batches.evaluating = evaluating.with_rows(common["evaluation rows"])
     evaluated = compare_rows(plan, channel, EVALUATION, evaluating.rows, keep=keep)
-    return trained, evaluated
+    return (trained, evaluated), run
 
 
 def _finish(training: Training) -> Result | None:

@@ -87,8 +87,10 @@ class Training:
                 self.saves.save_shrunk(progress, nothing)
             return
         if self.execution.is_control:
-            start = self.steps.start_at(first, self.execution.attempt)
-            self.execution.report(start)
+            execution = self.execution
+            workers = asynchronous_tables.steps_of_workers(execution.plan, progress)
+            start = self.steps.start_at(first, execution.attempt, workers)
+            execution.report(start)
         self.execution.report_state(RUNNING)
         self.execution.common_step.first = done + 1
         # The earlier run stopped after this step, but other nodes had not finished it.

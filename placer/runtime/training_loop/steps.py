@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from placer.runtime.batches.batches import Batches
@@ -56,8 +57,9 @@ class Steps:
         rows = self.batches.batch_size(index)
         return Phase(STEP, step, epoch, rows, self.is_evaluated(step))
 
-    def start_at(self, first: int, attempt: int) -> Start:
-        """Return the event that announces training from step `first` on, in an attempt."""
+    def start_at(self, first: int, attempt: int, workers: Mapping[str, int]) -> Start:
+        """Return the event that announces training from step `first` on, in an attempt.
+        `workers` are the steps after which asynchronous workers begin."""
         evaluating = self.evaluating
         return Start(
             first_step=first,
@@ -67,6 +69,7 @@ class Steps:
             rows=self.batches.order.batch,
             evaluation_rows=evaluating.epoch_rows if evaluating else 0,
             attempt=attempt,
+            workers=dict(workers),
         )
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from placer.errors import PlacerError, RunError
 from placer.runtime.asynchronous.recorded_order import ALL_EDGES, DRAIN, USE, Order
+from placer.runtime.control.failure import FinalError
 
-FIRST = '{"digest": "d", "run": "r"}'
+FIRST = '{"format": 2, "digest": "d", "run": "r", "after": 0}'
 LINES = (FIRST, '["use", 3, 1, 0]', '["use", 3, 2, 1]', '["drain", 0, 2]')
 
 
@@ -99,3 +100,87 @@ def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(PlacerError, match=r"cannot write '.*full': No space left"):
         order.add(USE, 3, 1, 0)
     order.close(ended=False)
+
+
+def continued(path: Path, after: int, run: str = "r") -> Order:
+    """Return the order of a later attempt, which begins after the checkpoint of a step."""
+    order = Order(record=path, digest="d", continues=True)
+    try:
+        order.begin(run, after)
+    except PlacerError:
+        order.close(ended=False)
+        raise
+    return order
+
+
+SAVED_2, SAVED_4 = '["saved", 0, 2]', '["saved", 0, 4]'
+MARKED = (*LINES, SAVED_2, '["use", 3, 3, 0]', SAVED_4, '["use", 3, 5, 0]')
+
+
+@pytest.mark.parametrize(
+    ("after", "kept"), [(4, MARKED[:7]), (2, MARKED[:5]), (0, (FIRST,))]
+)
+@pytest.mark.parametrize("end", ["\n", "", '\n["us', "ended"])
+def test_a_later_attempt_continues_behind_the_mark_of_its_checkpoint(
+    after: int, kept: tuple[str, ...], end: str, tmp_path: Path
+) -> None:
+    """Also if the last line is torn, or an attempt that has ended is made again."""
+    ended = end == "ended"
+    last = [end_of(*MARKED, events=len(MARKED) - 1)] if ended else []
+    file = written(tmp_path / "order", *MARKED, *last, end="\n" if ended else end)
+    order = continued(file, after)
+    assert tuple(file.read_text().splitlines()) == kept
+    order.add(USE, 3, 9, 9)
+    order.sync()
+    order.close(ended=True)
+    lines = (*kept, '["use", 3, 9, 9]')
+    assert tuple(file.read_text().splitlines()) == (
+        *lines,
+        end_of(*lines, events=len(lines) - 1),
+    )
+    # A replay reads over the marks.
+    replayed = Order(replay=file, digest="d")
+    for line in lines[1:]:
+        kind, edge, *rest = json.loads(line)
+        if kind != "saved":
+            assert replayed.next(kind, edge) == rest
+
+
+@pytest.mark.parametrize("text", ["", FIRST[:9]])
+def test_a_later_attempt_begins_a_file_without_a_whole_line(
+    text: str, tmp_path: Path
+) -> None:
+    file = written(tmp_path / "order", text, end="")
+    continued(file, 0).close(ended=False)
+    assert file.read_text().splitlines() == [FIRST]
+
+
+def test_an_order_that_began_at_a_checkpoint_is_cut_to_its_first_line(
+    tmp_path: Path,
+) -> None:
+    """As of a run with `--resume` that fails before its first own checkpoint."""
+    first = FIRST.replace('"after": 0', '"after": 2')
+    file = written(tmp_path / "order", first, *LINES[1:])
+    continued(file, 2).close(ended=False)
+    assert file.read_text().splitlines() == [first]
+    with pytest.raises(PlacerError, match=r"began after step 2, but .* after step 0"):
+        Order(replay=file, digest="d").begin("r")
+
+
+def test_an_order_is_not_continued_without_the_mark_or_by_another_run(
+    tmp_path: Path,
+) -> None:
+    file = written(tmp_path / "order", *MARKED)
+    with pytest.raises(FinalError, match="has no mark of the checkpoint of step 3"):
+        continued(file, 3)
+    assert file.read_text().splitlines() == [*MARKED]
+    with pytest.raises(PlacerError, match="the recorded order of another run"):
+        continued(file, 4, "other")
+    with pytest.raises(PlacerError, match="the recorded order of another run"):
+        Order(record=file, digest="d")
+
+
+def test_an_order_of_an_older_format_is_refused(tmp_path: Path) -> None:
+    file = written(tmp_path / "order", '{"digest": "d", "run": "r"}', *LINES[1:])
+    with pytest.raises(PlacerError, match="recorded with another version of placer"):
+        Order(replay=file, digest="d")

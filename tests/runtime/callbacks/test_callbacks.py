@@ -13,6 +13,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,13 @@ from placer.runtime.callbacks.callbacks import (
     check_callbacks,
 )
 from placer.runtime.control.events import WAITING, Event, State, Step
-from placer.runtime.control.pace import MAX_LEAD, ControlPace, Pace, ToldPace
+from placer.runtime.control.pace import (
+    MAX_LEAD,
+    ControlPace,
+    Pace,
+    ToldPace,
+    make_pace,
+)
 
 pytestmark = pytest.mark.usefixtures("threads_watched")
 
@@ -333,6 +340,21 @@ def test_synchronous_the_steps_of_the_control_node_count() -> None:
     assert pace.is_ahead(MAX_LEAD)
     pace.steps_called()
     pace.wait(MAX_LEAD, bool, limit=60)
+
+
+def test_with_steps_of_its_own_the_reported_steps_count() -> None:
+    """Backup workers and rounds: the other worker may not have begun its first step."""
+    names = ["worker:0", "worker:1"]
+    plan: Any = SimpleNamespace(
+        nodes=[SimpleNamespace(name=name) for name in names],
+        control=names[0],
+        is_synchronous=True,
+        worker_of=lambda name: name,
+        step_edges=(),
+    )
+    pace = make_pace(plan, memory_channels(names)[names[0]])
+    assert pace is not None
+    assert not pace.is_ahead(MAX_LEAD)
 
 
 def test_a_mistake_in_the_thread_that_tells_the_pace_ends_the_run(

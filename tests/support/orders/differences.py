@@ -48,7 +48,9 @@ class _Server:
     values: list[np.ndarray]
     takes: list[str]
     slots: list[dict[str, Any]]
-    version: int = 0
+    version: int = 0  # since the last drain
+    updates: int = 0
+    drained: int = 0
     steps: Counter[str] = field(default_factory=Counter)
     others: dict[tuple[str, int], int] = field(default_factory=dict)
     messages: defaultdict[str, list[_Difference | None]] = field(
@@ -73,6 +75,11 @@ class _Server:
         self.taken[worker] += 1
         sent = self.messages[worker][number]
         if sent is None:  # it drains
+            self.drained += 1
+            if self.drained % len(self.push.sources) == 0:
+                self.version = 0
+                self.steps.clear()
+                self.others.clear()
             return True
         if self.group.outer is not None:
             self.round[worker] = number, sent
@@ -91,10 +98,11 @@ class _Server:
     def _end_round(self, step: int) -> None:
         sent = [self.round[worker][1].arrays for worker in self.push.sources]
         self.version += 1
+        self.updates += 1
         rate = self.group.outer_rate(step)
         assert self.group.outer is not None
         self.values = [
-            self.group.outer(value, sum(deltas) / len(sent), slots, self.version, rate)
+            self.group.outer(value, sum(deltas) / len(sent), slots, self.updates, rate)
             for value, slots, deltas in zip(
                 self.values, self.slots, zip(*sent, strict=True), strict=True
             )
@@ -238,6 +246,7 @@ class Differences:
                     if end.open:
                         yield from self._merge(worker, end)
                     end.server.messages[worker].append(None)
+                    end.version = end.oldest = 0
 
     def _merge(self, worker: str, end: _End) -> Iterator[None]:
         key = worker, len(end.server.messages[worker]) - 1

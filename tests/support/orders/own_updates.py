@@ -48,6 +48,7 @@ class _Worker:
     )
     updates: int = 0
     taken: list[int] = field(default_factory=list)
+    drained: list[int] = field(default_factory=list)  # `taken` at the last drain
     computed: list[_Computed] = field(default_factory=list)
     at: int | None = None  # the step that it computes
 
@@ -98,8 +99,8 @@ class OwnUpdates:
         return all(worker.is_draining for worker in self._workers.values())
 
     def _take(self, name: str, count: Any) -> bool:
-        """Update a worker by what has come up to a recorded count, or with None by all
-        that has; return whether it is there."""
+        """Update a worker by what has come up to a recorded count since the last drain, or
+        with None by all that has; return whether it is there."""
         raise NotImplementedError
 
     def _seen(self, name: str) -> int:
@@ -129,6 +130,7 @@ class OwnUpdates:
         for name, worker in self._workers.items():
             worker.drains.pop(0)
             self._take(name, None)
+            worker.drained = [*worker.taken]
         first, *others = self._workers.values()
         for other in others:
             for name, value in first.params.items():
@@ -157,10 +159,13 @@ class Peers(OwnUpdates):
         self._applied = {name: Counter[str]() for name in push.sources}
         for worker in self._workers.values():
             worker.taken = [0] * len(push.sources)
+            worker.drained = [*worker.taken]
 
     def _take(self, name: str, count: list[int] | None) -> bool:
         worker, sources = self._workers[name], self._workers.values()
-        counts = count or [len(each.computed) for each in sources]
+        counts = [len(each.computed) for each in sources]
+        if count is not None:
+            counts = [a + b for a, b in zip(worker.drained, count, strict=True)]
         if any(
             len(each.computed) < count
             for each, count in zip(sources, counts, strict=True)
@@ -241,7 +246,7 @@ class Sums(OwnUpdates):
     def __init__(self, run: Run, group: Group, push: Edge, pull: Edge) -> None:
         super().__init__(run, group, push, pull)
         for worker in self._workers.values():
-            worker.taken = [0]
+            worker.taken, worker.drained = [0], [0]
         self._sends = {
             name: events_of(run, name, "send", push.id) for name in push.sources
         }
@@ -315,7 +320,7 @@ class Sums(OwnUpdates):
     def _take(self, name: str, count: int | None) -> bool:
         worker = self._workers[name]
         answers = [server.answers[name] for server in self._servers]
-        count = len(answers[0]) if count is None else count
+        count = len(answers[0]) if count is None else worker.drained[0] + count
         if any(len(each) < count for each in answers):
             return False
         for number in range(worker.taken[0], count):

@@ -54,10 +54,14 @@ class Pushes:
         workers = {node: run.plan.worker_of(node) for node in push.sources}
         self._takes = [workers[n] for n in messages_taken(run, server, push)]
         self._uses: dict[tuple[str, int], int] = {}
+        self._drains: dict[str, list[int]] = {}
+        self._drained: Counter[str] = Counter()
+        self._bases = [0]  # the versions at the start and after each drain
         self._sends: dict[str, list[list[int]]] = {}
         for node, worker in workers.items():
             for step, version in events_of(run, node, "use", pull):
                 self._uses[worker, step] = version
+            self._drains[worker] = [s for (s,) in events_of(run, node, "drain", 0)]
             self._sends[worker] = events_of(run, node, "send", push.id)
         self._slots: defaultdict[str, dict[str, Any]] = defaultdict(dict)
         self._taken = 0
@@ -68,8 +72,10 @@ class Pushes:
         self.divergence = 0.0
 
     def values(self, worker: str, step: int) -> list[Piece] | None:
-        version = self._uses[worker, step]
-        return self._pieces(version) if version < len(self._versions) else None
+        version = self._version(worker, step)
+        if version is None or version >= len(self._versions):
+            return None
+        return self._pieces(version)
 
     def final(self) -> list[Piece]:
         assert self._taken == len(self._takes)
@@ -89,9 +95,23 @@ class Pushes:
                 return False
             self._steps[worker] += count
             self._apply(worker, steps, found)
+        elif kind == MessageKind.DRAIN:
+            self._drained[worker] += 1
+            if len({*self._drained.values()}) == 1 and len(self._drained) == len(
+                self._sends
+            ):
+                self._bases.append(len(self._versions) - 1)
         self._messages[worker] += 1
         self._taken += 1
         return True
+
+    def _version(self, worker: str, step: int) -> int | None:
+        """Return the version that a worker uses in a step, counted from the start; the order
+        counts from the last drain."""
+        drains = sum(each < step for each in self._drains[worker])
+        if drains >= len(self._bases):
+            return None
+        return self._bases[drains] + self._uses[worker, step]
 
     def _pieces(self, version: int) -> list[Piece]:
         values = self._versions[version]
@@ -110,7 +130,8 @@ class Pushes:
             return
         mode, old, new = self._group.mode, self._versions[-1], {}
         assert isinstance(mode, GradientMode)
-        base = self._uses[worker, with_rows[0][0]]
+        base = self._version(worker, with_rows[0][0])
+        assert base is not None
         share = with_rows[-1][2]
         self.staleness.append(sum(n for w, n in self._history[base:] if w != worker))
         rate = self._group.rate(steps[-1])

@@ -136,28 +136,32 @@ class RowPushes:
             dict.fromkeys(self._push.sources, 0),
         )
 
-    def _messages(self, worker: str, ask: Edge) -> Iterator[tuple[MessageKind, int]]:
-        """Yield the kind and the step of each message of a worker."""
+    def _messages(
+        self, worker: str, ask: Edge
+    ) -> Iterator[tuple[MessageKind, int, bool]]:
+        """Yield the kind and the step of each message of a worker, and whether the answer is
+        used: the worker drops rows that it has requested before a drain."""
         mode, steps, asked = self._group.mode, self._run.steps, 0
         assert isinstance(mode, GradientMode)
         drains = {step for (step,) in events_of(self._run, worker, "drain", 0)}
         is_ahead = any(value.inputs for value in ask.values)
         for step in range(1, steps + 1):
             if asked < step:
-                yield MessageKind.ASK, step
+                yield MessageKind.ASK, step, True
             if is_ahead and not mode.waits_for_own and step < steps:
                 asked = step + 1
-                yield MessageKind.ASK, asked
-            yield MessageKind.PUSH, step
+                yield MessageKind.ASK, asked, step not in drains
+            yield MessageKind.PUSH, step, True
             if step in drains:
-                yield MessageKind.DRAIN, step
+                yield MessageKind.DRAIN, step, True
+                asked = 0
 
     def _serve(self, server: _Server) -> bool:
         """Handle the message that is next; return whether that was possible."""
         if not server.takes:
             return False
         worker = server.takes[0]
-        kind, step = self._sent[worker][server.messages[worker]]
+        kind, step, is_used = self._sent[worker][server.messages[worker]]
         if kind == MessageKind.PUSH:
             part = self._run.gradient(worker, step)
             if part is None:
@@ -166,6 +170,8 @@ class RowPushes:
             if gradients is not None:
                 self._apply(server, worker, step, gradients)
             server.applied[worker] = step
+        elif kind == MessageKind.ASK and not is_used:
+            pass
         elif kind == MessageKind.ASK:
             bound = self._group.mode.bound if self._group.mode else None
             wanted = 0 if bound is None else max(0, step - 1 - bound)
