@@ -28,15 +28,15 @@ class AttemptBegun(msgspec.Struct, frozen=True, tag_field="attempt", tag="begun"
         run: the id of the run.
         number: the number of the attempt, from 1.
         step: the step of the newest checkpoint at that time; 0 without one.
-        sequence: the sequence number of that checkpoint; 0 without one.
         time: the time in seconds since 1970.
+        sequence: the sequence number of that checkpoint; 0 without one.
     """
 
     run: str
     number: int
     step: int
-    sequence: int
     time: float
+    sequence: int = 0
 
 
 class AttemptFailed(msgspec.Struct, frozen=True, tag_field="attempt", tag="failed"):

@@ -27,6 +27,7 @@ from placer.launcher.remote import Hosts, remote_starter
 from placer.launcher.restarts import Restarts, StartAgain
 from placer.launcher.supervise import Watch, supervise
 from placer.launcher.watched_node import StartNode, WatchedNode
+from placer.place.node_kinds import NodeId
 from placer.plan.plan import Plan
 from placer.runtime.callbacks.callbacks import CallbackQueue
 from placer.runtime.control.checkpoint_settings import checkpoint_settings
@@ -257,7 +258,11 @@ def launch_nodes(
 
 def _restarts(plan: Plan, options: Options, start: StartAgain) -> Restarts:
     return Restarts(
-        options.restarts, start, options.lost_after, compares=plan.is_repeatable
+        options.restarts,
+        NodeId(plan.control).process,
+        start,
+        options.lost_after,
+        compares=plan.is_repeatable,
     )
 
 

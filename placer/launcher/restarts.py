@@ -56,6 +56,10 @@ class _Failing:
         left_at: the time at which the first process has left it.
         staying: the processes that have not left it.
         told: the failures that the user has been told.
+        down: the processes that have ended.
+        has_left: whether the control node has left the attempt, or has ended. Its later
+            events are those of the next attempt.
+        start: the event of a first step that may be of the failed attempt.
     """
 
     since: float
@@ -64,6 +68,9 @@ class _Failing:
     left_at: float = 0.0
     staying: set[str] = field(default_factory=set)
     told: list[str] = field(default_factory=list)
+    down: set[str] = field(default_factory=set)
+    has_left: bool = False
+    start: Start | None = None
 
     @property
     def texts(self) -> list[str]:
@@ -84,6 +91,7 @@ class Restarts:
 
     Attributes:
         limit: the value of `--restarts`.
+        control: the process of the control node.
         start: starts a process again.
         lost_after: the value of `--lost-after`.
         compares: whether repeated steps have the same metrics. They are then compared and
@@ -95,6 +103,7 @@ class Restarts:
     """
 
     limit: int
+    control: str
     start: StartAgain
     lost_after: float
     compares: bool
@@ -135,8 +144,12 @@ class Restarts:
         if event.attempt > failing.attempt:
             failing.attempt, failing.left_at = event.attempt, time.monotonic()
             failing.staying = joined
+        process = NodeId(event.node).process
+        failing.has_left |= process == self.control
+        if failing.start is not None and event.attempt >= failing.start.attempt:
+            failing.start = None
         if not event.root:  # otherwise the process ends
-            failing.staying.discard(NodeId(event.node).process)
+            failing.staying.discard(process)
 
     def ended(self, node: str, failure: Failure, *, joined: bool) -> Failure | None:
         """Note that a process has ended, and plan its next start.
@@ -149,8 +162,11 @@ class Restarts:
         Returns:
             The failure that ends the run, if the process does not come up; else None.
         """
-        if self.failing is not None:
-            self.failing.staying.discard(node)
+        if (failing := self.failing) is not None:
+            failing.staying.discard(node)
+            failing.down.add(node)
+            if node == self.control:
+                failing.has_left, failing.start = True, None
         self._early_ends[node] = 0 if joined else self._early_ends[node] + 1
         ends = self._early_ends[node]
         if ends > self.limit:
@@ -208,10 +224,17 @@ class Restarts:
             if is_frozen or elapsed > self.lost_after + LEAVE_GRACE:
                 yield child
 
-    def news(self) -> Iterator[Event]:
-        """Yield the messages about a failure, once its cause is known."""
+    def news(self, joined: set[str]) -> Iterator[Event]:
+        """Yield the messages about a failure, once its cause is known, and about its end.
+        `joined` are the processes that have joined the others."""
         failing = self.failing
         if failing is None:
+            return
+        if failing.start is not None and failing.down <= joined:
+            # A process that ended before the first attempt has been replaced in time.
+            self.attempt = failing.start.attempt
+            step, workers = failing.start.first_step - 1, failing.start.workers
+            yield from self._recover(failing, step, workers)
             return
         is_known = any(failure.first_hand for failure in failing.failures)
         if is_known or time.monotonic() - failing.since > ROOT_GRACE:
@@ -223,9 +246,7 @@ class Restarts:
         """Yield the events that the followers of a run receive for an event of a node."""
         match event:
             case Start():
-                yield from self._begin(
-                    event.first_step - 1, event.attempt, event.workers
-                )
+                yield from self._begin(event)
                 if not self._is_shown:
                     self._is_shown = True
                     yield event
@@ -253,41 +274,47 @@ class Restarts:
             case _:
                 yield event
 
-    def _begin(
-        self, step: int, attempt: int, workers: Mapping[str, int]
+    def _begin(self, start: Start) -> Iterator[Event]:
+        """Note that all nodes are about to train, in the first attempt or after a failure."""
+        failing = self.failing
+        if failing is None or failing.has_left:
+            self.attempt = start.attempt
+        if failing is None:
+            return
+        if failing.has_left:
+            yield from self._recover(failing, start.first_step - 1, start.workers)
+        elif start.attempt > failing.attempt:
+            failing.start = start
+
+    def _recover(
+        self, failing: _Failing, step: int, workers: Mapping[str, int]
     ) -> Iterator[Event]:
         """Note that all nodes train again after a step, and each of the asynchronous workers
         after its own step."""
-        self.attempt = attempt
-        of_workers = {
-            node: max(0, self._begun_steps[node] - done)
-            for node, done in workers.items()
-        }
-        self._begun_steps.clear()
-        if self.failing is None:
-            return
-        yield from self._tell(self.failing)
-        seconds = time.monotonic() - self.failing.since
-        again = max(0, self.furthest - step)
-        node, what = self.failing.cause.node, "; ".join(self.failing.texts)
+        yield from self._tell(failing)
         self.failing, self._differs = None, False
         event = Recovered(
             self.attempt,
             step,
-            again,
-            seconds,
-            node,
-            what,
+            max(0, self.furthest - step),
+            time.monotonic() - failing.since,
+            failing.cause.node,
+            "; ".join(failing.texts),
             replaces=not self.compares,
-            workers=of_workers,
+            workers={
+                node: max(0, self._begun_steps[node] - done)
+                for node, done in workers.items()
+            },
         )
+        self._begun_steps.clear()
         self.done.append(event.restart)
         yield event
 
     def end(self, steps: int) -> Iterator[Event]:
         """Note that the run has a result after `steps` steps. If the last attempt had nothing
         left to train, it ends the recovery."""
-        yield from self._begin(steps, self.attempt, {})
+        if self.failing is not None:
+            yield from self._recover(self.failing, steps, {})
 
     def _tell(self, failing: _Failing) -> Iterator[Event]:
         for text in failing.texts:

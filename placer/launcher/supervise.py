@@ -278,7 +278,7 @@ class _Supervisor:
 
     def _restart(self, restarts: Restarts) -> None:
         """Start processes that have ended, and end those that cannot leave an attempt."""
-        for event in restarts.news():
+        for event in restarts.news(self.joined):
             self.watch(event)
         for child in restarts.stuck(self.children):
             child.kill()

@@ -18,7 +18,7 @@ from placer.errors import CheckpointError
 
 
 def begun(step: int, run: str = "a") -> AttemptBegun:
-    return AttemptBegun(run, 1, step, step, 0.0)
+    return AttemptBegun(run, 1, step, 0.0, step)
 
 
 def failed(what: str, *, where: str = "step 5", is_error: bool = True) -> AttemptFailed:

@@ -52,7 +52,7 @@ def test_the_reason_names_a_node_that_fails_each_time(failures, step, text):
 
 
 def test_the_last_failure_is_told_as_the_launcher_knows_it():
-    restarts = Restarts(1, lambda child: child, 60.0, compares=True)
+    restarts = Restarts(1, "worker:0", lambda child: child, 60.0, compares=True)
     for event in (Start(1, 900, 10), Step(497, 1, {})):
         assert list(restarts.pass_on(event)) == [event]
     why = "ps:0 failed 2 times in a row after step 480"

@@ -33,11 +33,14 @@ def failed(small, *faults: Fault, run: Run | None = None, **options) -> str:
 
 def test_a_run_ends_after_attempts_that_get_no_further(small):
     text = failed(small, Fault("ps:0", "step 4, call 5: update", **ALWAYS), restarts=1)
-    assert "ps:0 failed 2 times in a row after step 3: was killed by SIGKILL" in text
     kept = read_attempts(small.files / "checkpoints")
     begun = [each.step for each in kept if isinstance(each, AttemptBegun)]
-    assert begun[-4] < 3
-    assert begun[-3:] == [3, 3, 3]  # the last one has only begun
+    # The checkpoint of step 3 may not be complete when the process is killed.
+    step = begun[-1]
+    assert step in (2, 3)
+    assert begun[-4] < step
+    assert begun[-3:] == [step, step, step]  # the last one has only begun
+    assert f"failed 2 times in a row after step {step}: was killed by SIGKILL" in text
 
 
 def test_the_same_error_at_the_same_step_ends_a_run_at_the_second_time(small):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,13 +12,20 @@ from support.checkpointed import build
 
 from placer.plan.plan import read_plan
 from placer.plan.settings.evaluation_and_stopping import Interval
+from placer.runtime.asynchronous.recorded_order import Order
 from placer.runtime.control.checkpoint_settings import CheckpointSettings
 from placer.runtime.saving.checkpoints import Checkpoints
+from placer.runtime.saving.resumed_checkpoint import Continued
 
 
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory):
     return read_plan(build(tmp_path_factory.mktemp("intervals")))
+
+
+def resume(checkpoints: Checkpoints, folder: Path, written: float) -> None:
+    continued = Continued(SimpleNamespace(step=3), folder / "step-000003", written)
+    checkpoints.continue_from(continued, is_own=True)
 
 
 @pytest.mark.parametrize(
@@ -34,12 +42,16 @@ def test_the_interval_counts_from_the_checkpoint_that_was_resumed(
     """Otherwise, failures that are closer together than the interval would always lead back
     to the same checkpoint."""
     settings = CheckpointSettings(tmp_path, Interval.parse(every), 3, None)
-    execution = SimpleNamespace(checkpointing=settings, plan=plan, me=plan.nodes[0])
-    checkpoints = Checkpoints(execution, {}, {}, {}, None, lambda: None, ExitStack())
+    execution = SimpleNamespace(
+        checkpointing=settings, plan=plan, me=plan.nodes[0], is_control=True
+    )
+    checkpoints = Checkpoints(
+        execution, {}, {}, {}, None, Order(), lambda: None, ExitStack()
+    )
     checkpoints.note_wait(waited)
     assert not checkpoints.is_time()
-    checkpoints.count_from(time.time() - seconds + 5)
+    resume(checkpoints, tmp_path, time.time() - seconds + 5)
     assert not checkpoints.is_time()
-    checkpoints.count_from(time.time() - 6)
+    resume(checkpoints, tmp_path, time.time() - 6)
     assert checkpoints.is_time()
     assert not checkpoints.is_time()

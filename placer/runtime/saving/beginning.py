@@ -127,7 +127,7 @@ def _count(execution: Execution, folder: Path, newest: Manifest | None) -> None:
     step, sequence = (
         (newest.progress.step, newest.sequence) if newest is not None else (0, 0)
     )
-    add_attempt(folder, AttemptBegun(run, number, step, sequence, time.time()))
+    add_attempt(folder, AttemptBegun(run, number, step, time.time(), sequence))
     execution.is_counted = True
     lines = _of_run(folder, run)
     why = why_no_further(lines, execution.options.restarts, execution.me.name)
