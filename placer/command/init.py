@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from shlex import quote
 from typing import Final
@@ -103,15 +104,19 @@ def _check_target(out: Path, force: bool) -> None:
 def _describe(
     table: Path, label: str | None, task: str | None, ids: list[str], out: Path
 ) -> str:
+    from rich.text import Text
+
     from placer.command.starter.draft import draft_model
     from placer.command.starter.label import Classes, Quantity
     from placer.command.starter.spec_text import write_spec
     from placer.command.starter.table import read_table
+    from placer.report.console import console
     from placer.report.numbers import format_count, plural
     from placer.system.listed import list_names
 
-    read = read_table(table)
-    draft = draft_model(read, label, task, ids)
+    with console(sys.stderr).status(Text(f"reading {table}")):
+        read = read_table(table)
+        draft = draft_model(read, label, task, ids)
     rows = f"{format_count(read.rows)} rows"
     if not read.is_whole:
         rows = f"about {rows}; the first {format_count(read.read)} were read"

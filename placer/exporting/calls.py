@@ -211,12 +211,10 @@ class CallWriter:
         config: Sequence[Expression],
     ) -> Expression:
         """Return the expression of a pytree of the module with its parameters."""
-        items = tuple(
-            value().after(f"{i}: ")
-            for i, leaf in enumerate(template.leaves)
-            if isinstance(leaf, TensorType)
-        )
-        leaves = Expression("", items=items, brackets=("{", "}"))
+        numbers = [
+            i for i, x in enumerate(template.leaves) if isinstance(x, TensorType)
+        ]
+        leaves = _dict(numbers, [value() for _ in numbers])
         return Expression(self._ops("with_leaves"), items=(pytree, leaves, *config))
 
 

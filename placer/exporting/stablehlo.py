@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 
+from placer.errors import PlacerError
 from placer.place.types import TensorType
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
@@ -38,8 +39,8 @@ def lower(
     """Return a function `model(params, *inputs)` as the bytes of a file.
 
     `batch` is the number of rows, None for any. The file contains no paths of source
-    files. Raises SymbolicBatchError if an op needs a fixed number of rows. Errors of
-    the model propagate.
+    files. Raises SymbolicBatchError if an op fails for a batch of any size, and
+    PlacerError if it fails for `batch` rows.
     """
     import jax.export
 
@@ -52,9 +53,15 @@ def lower(
             exported = function(params, *arguments)
         except Exception as error:
             op = _op_of(error, model)
-            if batch is not None or op is None:
+            if op is None:
                 raise
-            raise SymbolicBatchError(op, _cause_of(error, model)) from error
+            cause = _cause_of(error, model)
+            if batch is None:
+                raise SymbolicBatchError(op, cause) from error
+            raise PlacerError(
+                f"`{op}` of model.py cannot be exported: {cause}",
+                hint="`placer export --debug` shows the traceback",
+            ) from error
         return bytes(exported.serialize())
 
 

@@ -161,6 +161,11 @@ def _unknown_name(build: BuildInfo, name: str) -> PlacerError:
     )
     if name in {*build.plan.processes, *(node.name for node in build.plan.nodes)}:
         hint = f"'{name}' is a node: see `placer show --node {name}`"
+    if name.endswith("_seed_generator_state"):
+        hint = (
+            "placer replaces the state of Keras' seed generators by the key of each step,"
+            " and stores it nowhere"
+        )
     return PlacerError(
         f"'{build.plan.name}' has no op or parameter '{name}'", hint=hint
     )

@@ -28,6 +28,10 @@ from placer.system.distribution import other_distribution, remove_other
 from placer.system.memory.limit import available_nbytes
 
 _PACKAGES: Final = ("jax", "jaxlib", "numpy", "pyarrow", "numba")
+OPTIONAL: Final = (*EXTRAS, "tensorboard", "ray")
+"""The extras that `placer info` lists."""
+_DISTRIBUTIONS: Final = {"haiku": "dm-haiku", "tensorboard": "tensorboardX"}
+"""The distributions with other names than their extras."""
 _DRIVER: Final = Path("/proc/driver/nvidia/version")
 _SHARED: Final = Path("/dev/shm")
 _OWN_CPU_LIMIT: Final = Path("/sys/fs/cgroup/cpu.max")
@@ -156,7 +160,7 @@ def inspect_machine() -> Machine:
         transport,
         transport_error,
         _cache(),
-        {name: _version(name) for name in EXTRAS},
+        {name: _version(_DISTRIBUTIONS.get(name, name)) for name in OPTIONAL},
     )
 
 

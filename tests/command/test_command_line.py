@@ -841,6 +841,11 @@ def test_explain_a_table(run_command: RunCommand, build: Path) -> None:
         ("h1.ww", "did you mean 'h1.w'?"),
         ("worker:0", "'worker:0' is a node: see `placer show --node worker:0`"),
         ("qqqqqq", "`placer explain` without a name lists the names"),
+        (
+            "net.drop_seed_generator_state",
+            "placer replaces the state of Keras' seed generators by the key of each step,"
+            " and stores it nowhere",
+        ),
     ],
 )
 def test_explain_an_unknown_name(

@@ -45,7 +45,7 @@ def test_another_program_named_placer_is_a_conflict(tmp_path, monkeypatch):
 
 
 def test_a_missing_extra_says_how_to_install_it(monkeypatch):
-    monkeypatch.setattr(machine_module, "EXTRAS", ("flax", "optax"))
+    monkeypatch.setattr(machine_module, "OPTIONAL", ("flax", "optax"))
     monkeypatch.setattr(machine_module, "_version", lambda package: None)
     *_, flax, optax = machine_lines(inspect_machine())
     assert flax.endswith(

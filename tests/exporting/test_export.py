@@ -120,6 +120,7 @@ import jax.numpy as jnp
 
 def halves(params, state, x, rng, training):
     half = range(len(x) // 2)  # a Python loop over rows
+    assert len(half) < 40, "too many"
     first = sum(x[i] for i in half) if len(half) else 0.0
     return (x + first) @ params["w"], state
 """
@@ -141,6 +142,10 @@ def test_an_op_that_needs_a_fixed_batch_is_named_and_exported_for_some(tmp_path)
     assert "(halves.py:5: TypeError: " in warning
     assert "; write x.shape[0] instead of len(x))" in warning
     assert warning in (model.folder / "README.md").read_text()
+    build, params = tmp_path / "build", tmp_path / "params"
+    message = r"^`y = ops.outputs_of\(…\)` .* halves.py:6: AssertionError: too many"
+    with pytest.raises(PlacerError, match=message):
+        placer.export(build, tmp_path / "large", params=params, batch=[99])
 
 
 LISTS = """
@@ -317,9 +322,13 @@ def make():
     return Counting()
 
 
-def apply(model, x):
+def state():
+    return []  # as Keras for a model without state
+
+
+def apply(model, state, x):
     model.steps[...] += 1
-    return x @ model.w
+    return x @ model.w, state
 
 
 def build():
@@ -327,7 +336,8 @@ def build():
     program = Program(nodes={"worker": {"count": 1}}, data={"train": data})
     with program, place_guard("/node:worker"):
         x = layers.data("x", "float32[batch, 2]")
-        loss = layers.mean(placer.trace(apply, make, x, name="net"))
+        y = placer.trace(apply, make, state, x, name="net", state="state")
+        loss = layers.mean(y)
         optimizer.SGD(0.1).minimize(loss)
     return program
 """
@@ -343,4 +353,6 @@ def test_a_number_that_outputs_do_not_need_is_no_parameter_of_the_export(tmp_pat
         outputs=["net"],
     )
     assert load_file(model.folder / "params.safetensors").keys() == {"net.w"}
-    assert 'jnp.zeros((), "int32")' in (model.folder / "model.py").read_text()
+    text = (model.folder / "model.py").read_text()
+    assert 'jnp.zeros((), "int32")' in text
+    assert "ops.with_leaves(counting.state, {})" in text

@@ -10,7 +10,7 @@ from math import floor, log10
 from pathlib import Path
 from shlex import quote
 
-from placer.command.starter.column import Words
+from placer.command.starter.column import Ids, Words
 from placer.command.starter.draft import Draft
 from placer.command.starter.inputs import (
     NUMBERS,
@@ -175,6 +175,15 @@ def _embedding_lines(inputs: Inputs) -> Iterator[str]:
                 f"{each.name} has {len(each.column.words)} different whole "
                 "numbers, which are read as codes. If they are quantities, add "
                 f"the column to `{NUMBERS}` instead.",
+                indent=6,
+            )
+        column = each.column
+        if isinstance(column, Ids) and not column.are_numbers and not column.is_sparse:
+            yield from comment(
+                f"{each.name} has {format_count(column.distinct)} different texts, which "
+                f"are hashed. To give each text its own row of the table, delete the "
+                f"feature {each.source} and its line in `columns`, list the texts in "
+                "`vocabulary`, and set a number in `unknown`.",
                 indent=6,
             )
         size = f"size: [{each.rows}, {each.size}]"

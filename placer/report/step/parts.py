@@ -21,14 +21,16 @@ from placer.runtime.timeline.recorder import (
 
 _NAMES: Final = {OTHER: "other work", READ: "reading rows"}
 """The texts for work whose name in a trace is not used, by category."""
+MESSAGES: Final = "messages"
+UPDATES: Final = "updates and lookups"
 _KINDS: Final = {
-    MESSAGE: "messages",
-    SEND: "messages",
-    RECEIVE: "messages",
+    MESSAGE: MESSAGES,
+    SEND: MESSAGES,
+    RECEIVE: MESSAGES,
     COMPUTE: "computing",
     READ: "reading",
-    UPDATE: "updates and lookups",
-    ROWS: "updates and lookups",
+    UPDATE: UPDATES,
+    ROWS: UPDATES,
     WAIT: "waits",
 }
 """The kind of work of each category. All others are other work."""

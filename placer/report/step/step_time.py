@@ -11,7 +11,7 @@ import numpy as np
 
 from placer.compiler.graph.graph import Graph
 from placer.plan.plan import Plan
-from placer.report.step.advice import advice_of
+from placer.report.step.advice import MUCH, advice_of
 from placer.report.step.critical_path import leaves_of, longest_chain
 from placer.report.step.facts import (
     Piece,
@@ -20,6 +20,7 @@ from placer.report.step.facts import (
     StepTime,
     ThreadRow,
 )
+from placer.report.step.no_advice import reason_without_advice
 from placer.report.step.parts import item_of, kind_of, parts_of
 from placer.report.step.sentence import sentence_of
 from placer.report.step.steps import (
@@ -61,7 +62,7 @@ def step_time(trace: Trace, plan: Plan, graph: Graph | None) -> StepTime | None:
     step, middle = median_step(steps), middle_steps(steps)
     chain = longest_chain(trace, step)
     chains = [longest_chain(trace, each) for each in middle]
-    parts = parts_of(chains, item_of)
+    parts, kinds = parts_of(chains, item_of), parts_of(chains, kind_of)
     # The trace of a failed run may have only some of the nodes, and thus of the messages.
     sent = tuple(sent_in(trace, step))
     is_complete = {*trace.nodes}.issuperset(node.name for node in plan.nodes)
@@ -72,9 +73,7 @@ def step_time(trace: Trace, plan: Plan, graph: Graph | None) -> StepTime | None:
         chain=chain,
         shares=shares_of(trace),
         rows=tuple(rows_of(trace, step)),
-        sentence=sentence_of(
-            trace, step, len(steps), middle, parts, parts_of(chains, kind_of)
-        ),
+        sentence=sentence_of(trace, step, len(steps), middle, parts, kinds),
         advice=(),
         measured=measured_in(trace, step),
         sent=sent if is_complete else (),
@@ -92,7 +91,12 @@ def step_time(trace: Trace, plan: Plan, graph: Graph | None) -> StepTime | None:
         nbytes=sum(each.nbytes for each in sent if each.edge in edges),
         is_local=is_local,
     )
-    return msgspec.structs.replace(found, advice=tuple(advice))
+    given = [*advice]
+    if not given:
+        has_microbatches = plan.settings.train.microbatches > 1
+        reason = reason_without_advice(kinds, MUCH, has_microbatches=has_microbatches)
+        given = [reason] if reason else []
+    return msgspec.structs.replace(found, advice=tuple(given))
 
 
 def _mean_of(

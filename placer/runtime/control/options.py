@@ -142,6 +142,15 @@ def _check_safetensors(path: str | Path) -> None:
         )
 
 
+def _check_history(path: str | Path) -> None:
+    """Raise PlacerError if the suffix of `path` is that of CSV files."""
+    if Path(path).suffix.casefold() == ".csv":
+        raise PlacerError(
+            "'history' (--history) writes JSON lines, not CSV",
+            hint=f"use the name {Path(path).with_suffix('.jsonl').name}",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """The options of a run that are not part of the build.
@@ -168,6 +177,7 @@ class Options:
         "control",
         "Write the metrics of each step to FILE, one JSON object per line.",
         file="written",
+        parse=_check_history,
     )
     save_params: Path | None = _option(
         None,

@@ -225,6 +225,8 @@ def test_ids_have_a_key_and_a_vector(name, cells, asked, kind, tmp_path):
     assert len(np.unique(keys)) > 0.8 * len(set(cells))
     (op,) = [op for op in spec["graph"][0]["ops"] if op.get("in") == name]
     assert op["op"] == "embedding"
+    count = f"# {name} has {len(set(cells))} different texts, which are hashed."
+    assert (count in out.read_text()) == (kind is None)
 
 
 def test_an_id_of_a_single_row_is_left_out(tmp_path):

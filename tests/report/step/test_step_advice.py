@@ -172,14 +172,14 @@ def test_advice_about_messages_fits_the_machines_and_the_workers(
     )
 
 
-def equal_steps(*reads):
+def equal_steps(*reads, kind="read"):
     """Steps of 50 ms. Each first reads for a time in milliseconds, then computes."""
     drawn = DrawnTrace(nodes=("worker:0",))
     for number, read in enumerate(reads):
         begin, end = 100 * number, 100 * number + 50
         drawn.add("worker:0", "step", f"step {number + 1}", begin, end)
         if read:
-            drawn.add("worker:0", "read", "read", begin, begin + read)
+            drawn.add("worker:0", kind, "read", begin, begin + read)
         if read < 50:
             drawn.add("worker:0", "compute", "forward_backward", begin + read, end)
     return drawn
@@ -202,6 +202,13 @@ def test_parts_within_their_spread_are_about_equal(tmp_path, synchronous):
     found = found_in(equal_steps(*reads), tmp_path, synchronous)
     assert "Reading and computing are about equal." in found.sentence
     assert found.sentence.endswith("The first 2 parts are about equal.")
+    drawn = equal_steps(*reads, kind="update")
+    (reason,) = found_in(drawn, tmp_path, synchronous).advice
+    assert reason == (
+        "No advice: updates and lookups on servers take less than 40% of the chain, or of"
+        " the time of the servers, and the largest kinds of work are about equal. Trace"
+        " again while no other programs use the cores."
+    )
 
 
 def test_many_small_buckets_need_a_larger_cap(tmp_path, synchronous):

@@ -71,6 +71,11 @@ def test_launch_has_an_argument_for_an_option(option):
             "'save_params' (--save-params) writes safetensors, not '.npz'\n"
             "  hint: use the name p.safetensors",
         ),
+        (
+            {"history": "out/h.csv"},
+            "'history' (--history) writes JSON lines, not CSV\n"
+            "  hint: use the name h.jsonl",
+        ),
     ],
 )
 def test_a_value_of_another_type_is_refused(given, message):
