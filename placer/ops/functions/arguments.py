@@ -40,14 +40,13 @@ from placer.place.types import TensorType
 
 
 def read_arguments(
-    fn: Callable[..., Any], text: str, training: bool = False, *, again: bool = False
+    fn: Callable[..., Any], text: str, training: bool = False
 ) -> Template:
     """Parse the text of the arguments of `fn` to a template of their list.
 
     Unless `training`, modules are switched to evaluation. The types of the template are
-    those of graph values and of parameters. With `again`, functions that make a model are
-    called again. Raises PlacerError if the file of `fn` lacks a name; errors raised by
-    functions of the file propagate.
+    those of graph values and of parameters. Raises PlacerError if the file of `fn` lacks a
+    name; errors raised by functions of the file propagate.
     """
     templates: dict[str, Template] = {}
 
@@ -55,7 +54,7 @@ def read_arguments(
         key = json.dumps([content, is_state])
         if key not in templates:
             templates[key] = make_template(
-                fn, content, training=training, is_state=is_state, again=again
+                fn, content, training=training, is_state=is_state
             )
         return templates[key]
 

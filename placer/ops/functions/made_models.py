@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import jax
@@ -28,7 +26,6 @@ def make_template(
     *,
     training: bool = False,
     is_state: bool = False,
-    again: bool = False,
 ) -> Template:
     """Return the template of a pytree that the file of `fn` makes.
 
@@ -39,7 +36,6 @@ def make_template(
         made: the content of its term.
         training: unless true, modules are switched to evaluation.
         is_state: whether it is state, without parameters.
-        again: unless true, the template that a function made before is returned.
     """
     content = {"fn": made} if isinstance(made, str) else made
     name, state = content["fn"], content.get("state", ())
@@ -49,32 +45,17 @@ def make_template(
             f"the file of '{fn.__name__}' has no '{name}'",
             hint=did_you_mean(name, globals_of(fn)),
         )
-    if "with" not in content and not inspect.isfunction(pytree):
-        return _split_pytree(
-            pytree if training else in_evaluation(pytree), state, not is_state
-        )
-    made_by = _made_template.__wrapped__ if again else _made_template
-    config = json.dumps(content.get("with", {}))
-    return made_by(pytree, config, tuple(state), training, not is_state, widest_float())
-
-
-@lru_cache(maxsize=32)
-def _made_template(
-    make: Callable[..., Any],
-    config: str,
-    state: Sequence[str],
-    training: bool,
-    trained: bool,
-    widest: str,
-) -> Template:
-    """Return the template of the pytree that `make` returns for a configuration."""
-    del widest  # widest is only part of the cache key
-    given = plain_value({"dict": json.loads(config)})
+    if "with" in content:
+        pytree = _call_with(pytree, plain_value({"dict": content["with"]}))
 
     def split() -> Template:
-        own = make(**given)
-        return _split_pytree(own if training else in_evaluation(own), state, trained)
+        own = pytree() if inspect.isfunction(pytree) else pytree
+        return _split_pytree(
+            own if training else in_evaluation(own), state, not is_state
+        )
 
+    if not inspect.isfunction(pytree):
+        return split()
     templates: list[Template] = []
     jax.eval_shape(lambda: templates.append(split()))
     (template,) = templates
@@ -136,3 +117,14 @@ def plain_value(term: Mapping[str, Any]) -> Any:
             return {name: plain_value(each) for name, each in content.items()}
     assert key == "value", key
     return content
+
+
+def _call_with(
+    make: Callable[..., Any], config: Mapping[str, Any]
+) -> Callable[[], Any]:
+    """Return a function without arguments that calls `make` with a configuration."""
+
+    def made() -> Any:
+        return make(**config)
+
+    return made

@@ -53,10 +53,8 @@ def make_trace(
     Unless `again`, the result may be an earlier one.
     """
     # Draws are split by rows later.
-    mode = replace(mode, by_rows=False)
-    if again:
-        return _new_trace(fn, text, rows, mode, again=True)
-    return _trace(fn, text, rows, mode, widest_float())
+    made = _trace.__wrapped__ if again else _trace
+    return made(fn, text, rows, replace(mode, by_rows=False), widest_float())
 
 
 @lru_cache(maxsize=64)
@@ -64,14 +62,8 @@ def _trace(
     fn: Callable[..., Any], text: str, rows: int, mode: Mode, widest: str
 ) -> Trace:
     del widest  # widest is only part of the cache key
-    return _new_trace(fn, text, rows, mode)
-
-
-def _new_trace(
-    fn: Callable[..., Any], text: str, rows: int, mode: Mode, *, again: bool = False
-) -> Trace:
     training = mode.training
-    arguments = read_arguments(fn, text, training, again=again)
+    arguments = read_arguments(fn, text, training)
     if mode.parts:
         _check_first_axes(arguments)
     state = state_paths(fn, text)

@@ -36,23 +36,3 @@ def test_streams_of_all_arguments_have_different_keys():
     for number, layer in enumerate((first, second[0]["second"])):
         expected = jax.random.key_data(jax.random.fold_in(key, number))
         assert (jax.random.key_data(layer.rngs.key[...]) == expected).all()
-
-
-MADE = []
-
-
-def counted():
-    MADE.append(1)
-    return {"w": jax.numpy.zeros(3)}
-
-
-def test_a_model_is_made_once_for_each_mode():
-    text = '[{"make": "counted"}]'
-    first = read_arguments(look_up, text)
-    assert [str(each) for each in first.types] == ["float32[3]"]
-    for training in (False, True, True):
-        read_arguments(look_up, text, training)
-    assert len(MADE) == 2
-    # A second trace for comparison has a new model.
-    read_arguments(look_up, text, again=True)
-    assert len(MADE) == 3
