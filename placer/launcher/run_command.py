@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import placer
-from placer.compiler.frontend.yaml.scalars import resolve
 from placer.plan.plan import MODEL, Plan, read_sources
 from placer.plan.settings.evaluation_and_stopping import Best
 from placer.plan.settings_by_key import settings_by_key
@@ -95,6 +94,9 @@ def _set_values(overrides: Overrides | None) -> Iterator[tuple[str, Any]]:
 
 def _number(text: str) -> Any:
     """Return a value of `--set` as a number if it is one, otherwise as text."""
+    # `placer launch` has no such values, and needs no compiler.
+    from placer.compiler.frontend.yaml.scalars import resolve
+
     value = resolve(text)
     return text if value is None else value
 

@@ -98,9 +98,9 @@ class Evaluating(Struct, frozen=True, forbid_unknown_fields=True):
         except PlacerError as error:
             raise PlacerError(error.message, hint=hint) from error
         if interval.unit not in ("steps", "epochs"):
+            other = "in seconds" if interval.unit == "seconds" else f"'{interval}'"
             message = (
-                "'every' of an evaluation must be in steps or epochs, not"
-                f" '{self.every}'"
+                f"'every' of an evaluation must be in steps or epochs, not {other}"
             )
             raise PlacerError(message, hint=hint)
         return interval

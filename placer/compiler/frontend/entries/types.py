@@ -36,7 +36,10 @@ def read_type(
         dtype = word.group() if word else ""
         known = dtype in _DTYPES or "[" not in text.text
         near = None if known else did_you_mean(_SIZES.get(dtype, dtype), _DTYPES)
-        shape = text.text.strip().removeprefix(dtype).strip("[]")
+        rest = text.text.strip().removeprefix(dtype)
+        if near is not None:  # the caret is under the whole type
+            near = re.sub(r"'(\w+)'\?$", rf"'\1{rest}'?", near)
+        shape = rest.strip("[]")
         if near is None and " " in shape.strip() and "," not in shape:
             near = f'write "{dtype}[{", ".join(shape.split())}]"'
         problems.add(str(error), text.inner_span, near)
