@@ -37,7 +37,10 @@ class Variable:
         return self.value
 
 
-sys.modules["keras"] = types.SimpleNamespace(Variable=Variable, Model=type(None))
+sys.modules["keras"] = types.SimpleNamespace(
+    Variable=Variable, Model=type(None),
+    config=types.SimpleNamespace(backend=lambda: "jax"),
+)
 
 
 def variables():
