@@ -212,7 +212,9 @@ def test_compile_prints_a_summary_of_the_build(
     run_command: RunCommand, tmp_path: Path
 ) -> None:
     out = tmp_path / "build"
-    result = run_command("compile", DIGITS, "--out", out, "--nodes", "worker=4,ps=1")
+    result = run_command(
+        "compile", DIGITS, "--out", out, "--nodes", "worker=4", "--nodes", "ps=1"
+    )
     assert result.status == 0
     assert result.out.startswith("digits: 5 programs (worker:0-3, ps:0), ")
     assert f"placer launch {out}" in result.out
@@ -371,12 +373,13 @@ def test_the_help_and_the_error_for_a_typo_name_the_passes(
         ("--nodes", "worker", "'worker' is not KIND=N"),
         ("--nodes", "worker=two", "'worker=two' is not KIND=N"),
         ("--nodes", "worker=1,worker=2", "'worker' is repeated"),
+        ("--nodes", "worker=1 --nodes ps=1 --nodes worker=2", "'worker' is repeated"),
     ],
 )
 def test_a_wrong_option_is_a_user_error(
     run_command: RunCommand, option: str, text: str, message: str
 ) -> None:
-    result = run_command("check", DIGITS, option, text)
+    result = run_command("check", DIGITS, option, *text.split())
     assert result.status == 2
     assert message in result.err
 
