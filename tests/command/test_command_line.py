@@ -767,8 +767,8 @@ names to explain, besides the ops that `placer show --graph` lists:
                 " the fewest bytes. With slots, h1.w.block0 has 49,152 bytes, h1.w.block1"
                 " has 49,152 bytes; ps:0 stores 64,512, ps:1 stores 50,808; the mean of 2"
                 " servers is 57,660",
-                "  h1.w has a block on each server, because blocks of whole rows with"
-                " min_block (4,096) elements suffice",
+                "  h1.w has 2 blocks of whole rows, one for each server: 8,192 elements"
+                " / min_block (4,096), rounded up, allow 2 blocks",
             ],
         ),
         (
@@ -784,8 +784,8 @@ names to explain, besides the ops that `placer show --graph` lists:
             [
                 "  stored on ps:0-1: a parameter is stored with its optimizer (adam)",
                 "  dispatch: round_robin assigns 5 blocks to 2 servers in turn",
-                "  h1.w has a block on each server, because blocks of whole rows with"
-                " min_block (5,000) elements suffice",
+                "  h1.w has 2 blocks of whole rows, one for each server: 8,192 elements"
+                " / min_block (5,000), rounded up, allow 2 blocks",
             ],
         ),
         (
