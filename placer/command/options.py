@@ -52,7 +52,7 @@ build_spec_or_run_argument = click.argument(
 
 
 class Pairs(click.ParamType[dict[str, Any]]):
-    """An option value of the form `NAME=VALUE,…` with distinct names.
+    """An option value of the form `NAME=VALUE,…` with distinct names, for `pairs_option`.
 
     Args:
         form: the form of one pair, for messages.
@@ -80,6 +80,38 @@ class Pairs(click.ParamType[dict[str, Any]]):
                 self.fail(f"'{name}' is repeated", param, ctx)
             pairs[name] = self._read(text)
         return pairs
+
+    def split_envvar_value(self, rv: str) -> list[str]:
+        """Return the text of an environment variable as one value."""
+        return [rv]
+
+
+def _join_pairs(
+    context: click.Context,
+    parameter: click.Parameter,
+    given: tuple[dict[str, Any], ...],
+) -> dict[str, Any] | None:
+    """Return the pairs of a repeated option; None without the option."""
+    pairs: dict[str, Any] = {}
+    for each in given:
+        for name in pairs.keys() & each.keys():
+            raise click.BadParameter(f"'{name}' is repeated", context, parameter)
+        pairs |= each
+    return pairs or None
+
+
+def pairs_option(
+    group: str, *declarations: str, type: Pairs, **settings: Any
+) -> Callable[[Function], Function]:
+    """Add an option of `Pairs` to a group. The option can be repeated: the pairs add up."""
+    return grouped_option(
+        group,
+        *declarations,
+        type=type,
+        multiple=True,
+        callback=_join_pairs,
+        **settings,
+    )
 
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -145,7 +177,7 @@ class Parsed(click.ParamType[str]):
         return str(value)
 
 
-nodes_option = grouped_option(
+nodes_option = pairs_option(
     "Model",
     "--nodes",
     type=Pairs("KIND=N", "worker=4,ps=2", "[0-9]{1,7}", int),
@@ -160,7 +192,7 @@ set_option = grouped_option(
     help="Set a key of the spec, such as train.epochs=5 or graph.h1.size=64. VALUE is YAML. Can "
     "be repeated; the last value of a key wins.",
 )
-endpoints_option = grouped_option(
+endpoints_option = pairs_option(
     "Machines and connections",
     "--endpoints",
     type=Pairs("NODE=HOST:PORT", "worker:0=127.0.0.1:4000", ".+", str),

@@ -14,6 +14,7 @@ from placer.command.console import echo
 from placer.command.options import (
     NameList,
     Pairs,
+    pairs_option,
     some_run_options,
     trained_model_options,
 )
@@ -45,7 +46,8 @@ if TYPE_CHECKING:
     default=(),
     help="Columns of the input to copy to the output file, such as id,name.",
 )
-@click.option(
+@pairs_option(
+    "Model",
     "--columns",
     type=Pairs("INPUT=COLUMN", "image=pixels", ".+", str),
     help="The columns that inputs read, by name or glob, where they differ from the spec.",

@@ -17,6 +17,7 @@ from placer.command.options import compile_options, spec_argument
 
 if TYPE_CHECKING:
     from placer.compiler.graph.graph import Graph
+    from placer.launcher.run_folder import NewRun
 
 
 @click.command(
@@ -111,7 +112,7 @@ def train_command(
             echo(f"{plan.name}: {plan_line(plan)}", file=stream)
             for note in repeated_line(plan, final[0]):
                 echo(f"  {note}", file=stream)
-            echo(f"{plan.name}: the run's folder is {run.build.parent}", file=stream)
+            echo(f"{plan.name}: {_folder_line(run)}", file=stream)
         run_build(
             run.build,
             run.plan,
@@ -121,6 +122,16 @@ def train_command(
             folder=lambda: run.build.parent,
             **shown,
         )
+
+
+def _folder_line(run: NewRun) -> str:
+    folder = run.build.parent
+    if not run.is_continued:
+        return f"the run's folder is {folder}"
+    return (
+        f"continues the run in {folder} and replaces its result; --out DIR names another"
+        " folder"
+    )
 
 
 @contextmanager

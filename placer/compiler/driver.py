@@ -29,6 +29,7 @@ from placer.compiler.graph.text import print_graph
 from placer.compiler.memory.input_ranges import limit_inputs
 from placer.compiler.memory.node_memory import check_memory
 from placer.compiler.passes import LoweredModel, PassObserver, lower, lower_prediction
+from placer.compiler.passes.counted_schedules import find_counted_schedules
 from placer.compiler.passes.predict import predict
 from placer.compiler.passes.rates_of_zero import find_rates_of_zero
 from placer.compiler.passes.row_pairs import find_row_pairs
@@ -116,8 +117,9 @@ def compile(
 
     Warns:
         SpecWarning: the loss or a metric depends on an op that broadcasts [batch, 1] with
-            [batch] to all pairs of rows, or a learning rate is always 0. `placer check`
-            and other commands print this warning.
+            [batch] to all pairs of rows, a learning rate is always 0, or a schedule of
+            optax counts the updates of all asynchronous workers. `placer check` and other
+            commands print this warning.
 
     Example:
         plan = placer.compile("digits.yaml", "build", nodes={"worker": 4})
@@ -213,7 +215,12 @@ def compile_in_memory(
         spec = name_classes(limit_inputs(spec))
         spec, lowered, tables = _lower_to_tables(spec, after_pass)
         compiled = _emit(spec, lowered, tables, read_weight_files(spec))
-    for text in (*find_row_pairs(spec.graph), *find_rates_of_zero(spec.graph)):
+    warnings = (
+        *find_row_pairs(spec.graph),
+        *find_rates_of_zero(spec.graph),
+        *find_counted_schedules(lowered.step),
+    )
+    for text in warnings:
         warn_at_caller(text, SpecWarning)
     return compiled
 

@@ -42,12 +42,14 @@ class NewRun:
         plan: the plan of the build.
         options: the options of the run, with a folder for its checkpoints.
         note: a function that must be called with each event of the run.
+        is_continued: whether the folder is that of the resumed run, whose files it extends.
     """
 
     build: Path
     plan: Plan
     options: Options
     note: Watch
+    is_continued: bool
 
 
 @contextmanager
@@ -99,7 +101,7 @@ def new_run(
         plan, options = check_launch(build, options, run=build.parent)
         facts = command_of(build, plan, options, overrides=overrides, command=command)
         with RunRecord(lambda _: build.parent, facts, options.history) as record:
-            yield NewRun(build, plan, options, record.note)
+            yield NewRun(build, plan, options, record.note, continued is not None)
     except BaseException:
         if not has_build and (record is None or not record.has_trained):
             if continued is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 
 from placer.plan.settings.evaluation_and_stopping import Best
@@ -133,6 +133,22 @@ def _sentences(runs: Sequence[Run]) -> Iterator[str]:
             yield f"The settings of {name} are the most similar to those of {first}."
         yield f"{name} reached {reached}."
         yield _pair(name, first, changes)
+    yield from _cut_short(runs, names)
+
+
+def _cut_short(runs: Sequence[Run], names: Mapping[int, str]) -> Iterator[str]:
+    """Yield a sentence about each run that `--steps` or `--trace` make another experiment."""
+    most = max(run.end.steps for run in runs)
+    for run in runs:
+        name, options = names[id(run)], run.command.options
+        if "steps" in options and run.end.steps < most:
+            yield (
+                f"{name} trained only {format_count(run.end.steps)} of"
+                f" {format_count(most)} steps (--steps), so its metrics and its speed are"
+                " those of a shorter run."
+            )
+        if "trace" in options and len(runs) > 1:
+            yield f"{name} was traced, which makes steps slower."
 
 
 def _pair(name: str, other: str, changes: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from placer.place.layouts import Layout
 from placer.place.layouts.partition import row_shards
 from placer.place.types import TensorType
 from placer.plan.plan import Choice, Parameter, Plan, SparseTable, Table
-from placer.plan.settings.training.initializers import Init
+from placer.plan.settings.training.initializers import file_of
 from placer.plan.settings.training.slicing import Block
 from placer.plan.table_text import describe_optimizer
 from placer.report.explained_edges import list_messages
@@ -178,7 +178,7 @@ def _parameter(build: BuildInfo, parameter: Parameter) -> Iterator[str]:
     blocks = list(_blocks(build, parameter))
     own = {parameter.name} | {block.name for _, _, block in blocks}
     yield from _position(build, parameter.name, *own)
-    yield f"  initialized as {_init(parameter.init)}"
+    yield f"  initialized {_init(parameter)}"
     chosen = _choices(build.plan, own)
     whys = dict.fromkeys(c.why for c in chosen if "(parameter)" in c.what)
     local = [*_local_tables(build, parameter)]
@@ -227,9 +227,20 @@ def _sparse_table(build: BuildInfo, table: SparseTable) -> Iterator[str]:
     yield from _messages(build, moved, "its rows, their keys and gradients are")
 
 
-def _init(init: Init) -> str:
+def _init(parameter: Parameter) -> str:
+    init = parameter.init
+    if (file := file_of(init)) is not None:
+        layer = file.removesuffix(".safetensors")
+        of_layer = f" of {layer} at compile time," if _is_of(parameter, layer) else ""
+        return f"with the values{of_layer} in {file} of the build"
     written = to_builtins(init)
-    return written if isinstance(init, str) else f"{init.name}: {written[init.name]}"
+    text = written if isinstance(init, str) else f"{init.name}: {written[init.name]}"
+    return f"as {text}"
+
+
+def _is_of(parameter: Parameter, layer: str) -> bool:
+    """Whether a parameter is of a layer, whose traced values are in a file of its name."""
+    return parameter.name.startswith(f"{layer}.")
 
 
 def _blocks(

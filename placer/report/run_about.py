@@ -10,10 +10,10 @@ import msgspec
 
 from placer.plan.settings_by_key import setting_text
 from placer.report.compared_settings import setting_name
-from placer.report.numbers import format_duration, format_time, plural
+from placer.report.numbers import format_count, format_duration, format_time, plural
 from placer.report.outcome import restarts_text, staleness_text
 from placer.report.progress.view import holders_text
-from placer.report.run_files import Run
+from placer.report.run_files import Command, Run
 from placer.runtime.control.events import Recovered, format_output
 
 MOST_NOTES: Final = 20
@@ -29,6 +29,7 @@ def about_run(run: Run) -> dict[str, str]:
     found = {
         "folder": str(run.folder),
         "command": command.command,
+        "continued": "; ".join(_continued(command)),
         "--set": ", ".join(
             f"{key}={setting_text(value)}" for key, value in command.set.items()
         ),
@@ -48,6 +49,14 @@ def about_run(run: Run) -> dict[str, str]:
         "versions": ", ".join(f"{k} {v}" for k, v in command.versions.items()),
     }
     return {label: text for label, text in found.items() if text}
+
+
+def _continued(command: Command) -> Iterator[str]:
+    """Yield the commands that continued a run."""
+    for each in command.continued:
+        yield f"after step {format_count(each.step)} by {each.command}"
+    if command.continued:
+        yield "options, settings and machine are those of the last command"
 
 
 def run_time(seconds: float) -> str:

@@ -110,7 +110,7 @@ def _balance(plan: Plan, kind: str) -> Iterator[Text]:
     mean = sum(loads) / len(loads)
     ratio = max(loads) / mean if mean else 1.0
     yield Text(
-        f"balance of {kind}: largest {format_size(max(loads))}, "
+        f"balance of {kind} without slots: largest {format_size(max(loads))}, "
         f"mean {format_size(mean)}, largest / mean {ratio:.3f}"
     )
 

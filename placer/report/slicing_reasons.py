@@ -70,10 +70,7 @@ def explain_slicing(
     elif len(blocks) < len(servers):
         yield _few_blocks(parameter, settings, len(servers)).removesuffix(".")
     else:
-        yield (
-            f"{name} has a block on each server, because blocks of whole rows with"
-            f" min_block ({format_count(settings['min_block'])}) elements suffice"
-        )
+        yield _one_block_each(parameter, settings, len(servers))
 
 
 def _servers(graph: Graph, optimizer: Op, parameter: Parameter) -> Sequence[NodeId]:
@@ -172,14 +169,35 @@ def why_larger(
     )
 
 
+def _one_block_each(
+    parameter: Parameter, settings: Mapping[str, Any], servers: int
+) -> str:
+    """Return why a parameter has as many blocks as servers."""
+    most, how = _most_blocks(prod(parameter.shape), settings)
+    return (
+        f"{parameter.name} has {servers:,} blocks of whole rows, one for each server:"
+        f" {format_count(prod(parameter.shape))} elements / min_block"
+        f" ({format_count(settings['min_block'])}), rounded {how}, allow"
+        f" {plural(most, 'block')}"
+    )
+
+
+def _most_blocks(numel: int, settings: Mapping[str, Any]) -> tuple[int, str]:
+    """Return the largest number of blocks of a parameter, and how it is rounded."""
+    least = settings.get("min_block", MIN_BLOCK)
+    if settings.get("rounding", "ceil") == "floor":
+        return numel // least, "down"
+    return ceil(numel / least), "up"
+
+
 def _few_blocks(parameter: Parameter, settings: Mapping[str, Any], servers: int) -> str:
     """Return why a parameter has fewer blocks than servers, as sentences."""
     shape, numel = parameter.shape, prod(parameter.shape)
     count = len(parameter.holders)
     parts = "one block" if count == 1 else plural(count, "block")
     least = settings.get("min_block", MIN_BLOCK)
-    is_floor = settings.get("rounding", "ceil") == "floor"
-    most = numel // least if is_floor else ceil(numel / least)
+    most, how = _most_blocks(numel, settings)
+    is_floor = how == "down"
     if count < servers <= most:
         rows = plural(shape[0], "row")
         return (

@@ -212,7 +212,9 @@ def test_compile_prints_a_summary_of_the_build(
     run_command: RunCommand, tmp_path: Path
 ) -> None:
     out = tmp_path / "build"
-    result = run_command("compile", DIGITS, "--out", out, "--nodes", "worker=4,ps=1")
+    result = run_command(
+        "compile", DIGITS, "--out", out, "--nodes", "worker=4", "--nodes", "ps=1"
+    )
     assert result.status == 0
     assert result.out.startswith("digits: 5 programs (worker:0-3, ps:0), ")
     assert f"placer launch {out}" in result.out
@@ -371,12 +373,13 @@ def test_the_help_and_the_error_for_a_typo_name_the_passes(
         ("--nodes", "worker", "'worker' is not KIND=N"),
         ("--nodes", "worker=two", "'worker=two' is not KIND=N"),
         ("--nodes", "worker=1,worker=2", "'worker' is repeated"),
+        ("--nodes", "worker=1 --nodes ps=1 --nodes worker=2", "'worker' is repeated"),
     ],
 )
 def test_a_wrong_option_is_a_user_error(
     run_command: RunCommand, option: str, text: str, message: str
 ) -> None:
-    result = run_command("check", DIGITS, option, text)
+    result = run_command("check", DIGITS, option, *text.split())
     assert result.status == 2
     assert message in result.err
 
@@ -764,8 +767,8 @@ names to explain, besides the ops that `placer show --graph` lists:
                 " the fewest bytes. With slots, h1.w.block0 has 49,152 bytes, h1.w.block1"
                 " has 49,152 bytes; ps:0 stores 64,512, ps:1 stores 50,808; the mean of 2"
                 " servers is 57,660",
-                "  h1.w has a block on each server, because blocks of whole rows with"
-                " min_block (4,096) elements suffice",
+                "  h1.w has 2 blocks of whole rows, one for each server: 8,192 elements"
+                " / min_block (4,096), rounded up, allow 2 blocks",
             ],
         ),
         (
@@ -781,8 +784,8 @@ names to explain, besides the ops that `placer show --graph` lists:
             [
                 "  stored on ps:0-1: a parameter is stored with its optimizer (adam)",
                 "  dispatch: round_robin assigns 5 blocks to 2 servers in turn",
-                "  h1.w has a block on each server, because blocks of whole rows with"
-                " min_block (5,000) elements suffice",
+                "  h1.w has 2 blocks of whole rows, one for each server: 8,192 elements"
+                " / min_block (5,000), rounded up, allow 2 blocks",
             ],
         ),
         (

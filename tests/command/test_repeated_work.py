@@ -107,6 +107,11 @@ def test_a_traced_function_with_batch_rule_whole_gets_a_hint(
     assert "repeated" not in capsys.readouterr().out
     run_command("explain", tmp_path / "rows", "net")
     assert "repeated" not in capsys.readouterr().out
+    run_command("explain", tmp_path / "rows", "net.w")
+    assert (
+        "  initialized with the values of net at compile time, in net.safetensors of the"
+        " build\n"
+    ) in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("place", ["/node:worker/cpu", "/node:ps/cpu"])

@@ -273,7 +273,16 @@ def test_checkpoints_of_a_spec_are_in_the_folder_that_it_names(
     assert run_command(*command, "--steps", "4") == 2
     assert "contains the checkpoints of another run" in capsys.readouterr().err
     assert run_command(*command, "--steps", "4", "--resume", str(kept)) == 0
-    assert "after step 3" in capsys.readouterr().err
+    captured = capsys.readouterr()
+    assert "after step 3" in captured.err
+    assert (
+        "digits: continues the run in runs/digits-1 and replaces its result; --out DIR"
+        " names another folder\n"
+    ) in captured.out
+    assert run_command("runs", "runs/digits-1") == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "--steps 3 continued after step 3 by placer train mine/digits.yaml" in shown
+    assert "; options, settings and machine are those of the last command" in shown
     assert (kept / "step-000004").is_dir()
 
 

@@ -11,6 +11,7 @@ from support import optax_rules
 from support.builds import error_parts
 from support.small_models import load_model, two_layers
 
+import placer
 from placer.command.cli import commands
 from placer.compiler.driver import compile_in_memory
 from placer.compiler.graph.text import parse_graphs, print_graph
@@ -408,6 +409,33 @@ def test_compile_names_what_is_not_cut_and_counts_without_a_barrier(folder):
         "not cut for rules:muon: its update is not computed element by element"
         in explained.output
     )
+
+
+def test_a_schedule_that_counts_the_updates_of_all_workers_is_a_warning(folder):
+    one_worker = {"nodes": "{worker: {count: 1}, ps: {count: 1}}"}
+    at_once = [
+        spec_with("adam_at_one_rate", "update: async", SERVERS, rate=""),
+        spec_with("clipped", "update: async", SERVERS),
+        spec_with("adam_with_schedule", SERVERS, rate=""),
+        spec_with("adam_with_schedule", "update: half_async", rate="", **one_worker),
+        spec_with(
+            "adam_with_schedule",
+            "update: {async: {max_staleness: 2}}",
+            WORKERS,
+            rate="",
+        ),
+    ]
+    for text in at_once:
+        compiled(text, folder)
+    text = spec_with("adam_with_schedule", "update: half_async", SERVERS, rate="")
+    with pytest.warns(placer.SpecWarning) as caught:
+        compiled(text, folder)
+    (warning,) = caught
+    assert str(warning.message).startswith(
+        "model.yaml:19:15: the schedule of rules:adam_with_schedule advances 2 times as fast"
+        " as the steps: with 'update: half_async' each of the 2 workers adds 1 to '1.count'"
+    )
+    assert "hint: take learning_rate in the function" in str(warning.message)
 
 
 def test_a_mask_by_ndim_keeps_a_matrix_from_being_flattened(folder):

@@ -34,6 +34,7 @@ from placer.runtime.control.events import (
     State,
     Step,
 )
+from placer.runtime.control.execution import Timing
 from placer.runtime.control.options import Options
 from placer.runtime.control.result import Result
 from placer.runtime.control.table_counts import TableCounts
@@ -180,7 +181,11 @@ def test_runs_of_a_build_are_beside_it(tmp_path: Path) -> None:
         assert _runs_of(tmp_path / build) == (tmp_path / runs).resolve()
 
 
-def test_a_resumed_launch_extends_the_run_that_saved_the_checkpoint(spec: str) -> None:
+def test_a_resumed_launch_extends_the_run_that_saved_the_checkpoint(
+    spec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Steps are timed before the metrics of the first step arrive.
+    monkeypatch.setattr(Timing, "rate", property(lambda timing: 64.0))
     placer.compile(spec, "build")
     how: dict[str, Any] = {"in_process": True, "checkpoint": "kept"}
     placer.launch("build", steps=3, checkpoint_every="2", **how)
@@ -190,6 +195,9 @@ def test_a_resumed_launch_extends_the_run_that_saved_the_checkpoint(spec: str) -
     resumed, _ = find_runs(Path("runs"))
     history = lines_of(resumed.folder / "history.jsonl")
     assert [line["step"] for line in history] == [1, 2, 3, 4]
+    # The first step of each process is not measured.
+    measured = [line["step"] for line in history if "samples_per_second" in line]
+    assert measured == [2, 4]
     assert (resumed.end.ended, resumed.end.steps) == ("finished", 4)
     assert len(resumed.command.continued) == 1
     assert resumed.settings["steps"] == 4

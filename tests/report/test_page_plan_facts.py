@@ -68,7 +68,7 @@ def test_sparse_tables_have_their_size_after_a_run() -> None:
 
 def test_a_parameter_below_min_block_explains_the_balance() -> None:
     assert balance() == (
-        "ps:0 stores 32.8 kB, 1.70 times the mean of 19.2 kB: h1.w is one block, because"
+        "ps:0 stores 32.8 kB without slots, 1.70 times the mean of 19.2 kB: h1.w is one block, because"
         " its 8,192 elements are at most min_block (8,192)."
         " 'train.slicing.min_block: 4096' divides it over 2 servers."
     )
@@ -115,7 +115,7 @@ def test_a_whole_parameter_of_an_asynchronous_rule_explains_the_balance() -> Non
 def test_parameters_on_workers_are_not_shared() -> None:
     build = load("two_workers")
     assert balance_of(build.plan, build.graphs[0]) == (
-        "worker:1 stores 4.6 kB, 1.76 times the mean of 2.6 kB: it stores h2.w, and only"
+        "worker:1 stores 4.6 kB without slots, 1.76 times the mean of 2.6 kB: it stores h2.w, and only"
         " servers (nodes of kind ps) share parameters."
     )
 

@@ -92,6 +92,17 @@ def test_a_run_with_the_same_settings_shows_the_noise() -> None:
     )
 
 
+def test_a_shorter_run_and_a_traced_run_are_marked() -> None:
+    whole, short = run("a", 0.9, rate=1), run("b", 0.8, rate=2)
+    command = replace(short.command, options={"steps": 60, "trace": "t.json"})
+    short = replace(short, command=command, end=replace(short.end, steps=60))
+    assert best_sentence([whole, short]).endswith(
+        "b trained only 60 of 300 steps (--steps), so its metrics and its speed are those of"
+        " a shorter run. b was traced, which makes steps slower."
+    )
+    assert "trained only" not in best_sentence([short, short])
+
+
 def test_runs_of_equal_layers_are_compared() -> None:
     runs = [
         run("a", 0.9, name_of_model="digits_async", update="async", model="1f"),

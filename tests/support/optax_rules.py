@@ -129,6 +129,14 @@ def warm_up_to(learning_rate):
     return optax.adam(optax.warmup_cosine_decay_schedule(0.0, learning_rate, 2, 5))
 
 
+def adam_with_schedule():
+    return optax.adam(optax.cosine_decay_schedule(0.1, 6))
+
+
+def adam_at_one_rate():
+    return optax.adam(0.1)
+
+
 class Unhashable:
     __hash__ = None
 

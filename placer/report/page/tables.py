@@ -101,6 +101,6 @@ def _balance(plan: Plan, graph: Graph, loads: Mapping[str, int]) -> str:
     block = next(unshared, blocks[0])
     reason = why_larger(graph, parameters[block.parameter], block, list(loads))
     return (
-        f"{name} stores {format_size(loads[name])},"
+        f"{name} stores {format_size(loads[name])} without slots,"
         f" {loads[name] / mean:.2f} times the mean of {format_size(mean)}: {reason}"
     )

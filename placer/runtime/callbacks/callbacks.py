@@ -49,7 +49,8 @@ class Record:
         eval: the metrics of the evaluation after the step; None without an evaluation.
         learning_rates: the learning rate of each optimizer in the step, by name.
         seconds: the time from the start of the first step to the end of this step.
-        samples_per_second: rows of the global batch per second since the first step.
+        samples_per_second: rows of the global batch per second since the first step; 0 for
+            the first step of a process.
         time: the time of the report, in seconds since 1970 (Unix time).
         again: whether the callback has received the step before. After a failure, a run with
             `restarts` repeats the steps after the last checkpoint. Asynchronous training then

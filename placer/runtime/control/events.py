@@ -126,7 +126,8 @@ class Step(
         step: the number of the step.
         epoch: the number of its epoch.
         eval: the metrics of the evaluation after the step, if the run evaluated.
-        samples_per_second: rows of all nodes per second since the first step.
+        samples_per_second: rows of all nodes per second since the first step; 0 for the
+            first step of a process, which is not measured.
         seconds: the time from the start of the first step to the end of this step.
         evaluation_seconds: the duration of the evaluation.
         learning_rates: the learning rate of each optimizer, by name.

@@ -74,6 +74,7 @@ class HistoryWriter:
         self._problem: RunError | None = None
         self.steps = self.untrained_rows = 0
         self.eval: dict[str, float] = {}
+        self._has_first = False
         self._seconds = self._seconds_before = 0.0
 
     def open(self, steps_per_epoch: int, progress: Progress | None = None) -> None:
@@ -179,12 +180,15 @@ class HistoryWriter:
         if line.eval is not None:
             self.eval = line.eval
         self._seconds = self._seconds_before + line.seconds
+        # Later steps may have been timed before the metrics of the first one arrive.
+        rate = self._execution.timing.rate if self._has_first else 0.0
+        self._has_first = True
         step = Step(
             line.step,
             line.epoch,
             line.metrics,
             line.eval,
-            self._execution.timing.rate,
+            rate,
             self._seconds,
             line.evaluation_seconds,
             # The first update is step 0 of a schedule.

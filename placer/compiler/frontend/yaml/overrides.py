@@ -120,6 +120,10 @@ def _set(node: SpecNode | None, override: Override, depth: int) -> SpecNode:
             span=part.span,
             hint=f"set the whole value: {before}={{{part.text}: ...}}",
         )
+    if _is_one_optimizer(node, override.key[:depth]) and _NUMBER.fullmatch(part.text):
+        if int(part.text) > 0:
+            raise _no_item(SequenceNode(node.span, [node]), override.key, depth)
+        return _set(node, override, depth + 1)
     value = _set(node.get(part.text), override, depth + 1)
     is_new = part.text not in node.keys or depth == len(override.key) - 1
     keys = {**node.keys, part.text: part} if is_new else node.keys
@@ -152,6 +156,11 @@ def _set_item(node: SequenceNode, override: Override, depth: int) -> SequenceNod
         changed = _set(item, override, depth + 1)
     items = [*node.items[:number], changed, *node.items[number + 1 :]]
     return SequenceNode(node.span, items)
+
+
+def _is_one_optimizer(node: MappingNode, key: Sequence[ScalarNode]) -> bool:
+    """Whether a node is the only optimizer, which also is number 0 of a list."""
+    return _join(key) == "train.optimizer" and bool(node.entries)
 
 
 def _is_one_mapping(node: SequenceNode) -> bool:

@@ -35,7 +35,8 @@ def slice_sizes(
     Args:
         shape: the shape of the parameter.
         servers: the number of servers.
-        min_block: the smallest number of elements of a block, except the last.
+        min_block: how many elements a parameter needs for each of its blocks, before
+            rounding. A block may be smaller.
         rounding: how to round the number of blocks, `ceil` or `floor`.
 
     Raises:

@@ -199,6 +199,14 @@ def test_a_list_with_one_optimizer_needs_no_number() -> None:
         "optimizer"
     )
     assert group.attrs["learning_rate"] == 0.25
+    single = "train.optimizer={op: sgd, learning_rate: 0.5}"
+    (group,) = load_with(single, "train.optimizer.0.learning_rate=0.25").graph.of_kind(
+        "optimizer"
+    )
+    assert group.attrs["learning_rate"] == 0.25
+    error = error_of(single, "train.optimizer.1.learning_rate=1")
+    assert error.message == "train.optimizer is a list of 1 item; it has no item '1'"
+    assert error.hint == "items are numbered from 0: train.optimizer.0.learning_rate"
 
 
 def test_overriding_does_not_change_a_program(tmp_path: Path) -> None:
@@ -212,7 +220,7 @@ def test_overriding_does_not_change_a_program(tmp_path: Path) -> None:
         first = placer.layers.mean(placer.layers.fc(image, 1), name="first")
         placer.layers.mean(image, name="second")
         placer.optimizer.SGD(0.1).minimize(first)
-    values = {"train.optimizer.learning_rate": 0.5, "train.metrics": [first]}
+    values = {"train.optimizer.0.learning_rate": 0.5, "train.metrics": [first]}
     changed = placer.compile(program, tmp_path / "set", overrides=values)
     assert changed.nodes[0].tables[0].learning_rate == 0.5
     plan = placer.compile(program, tmp_path / "build")
