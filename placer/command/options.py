@@ -145,10 +145,37 @@ class Parsed(click.ParamType[str]):
         return str(value)
 
 
+def _one_list(
+    context: click.Context, parameter: click.Parameter, given: Any
+) -> tuple[Any, ...] | None:
+    return tuple(each for part in given for each in part) or None
+
+
+def _one_dict(
+    context: click.Context, parameter: click.Parameter, given: Any
+) -> dict[str, Any] | None:
+    pairs: dict[str, Any] = {}
+    for part in given:
+        for name in part:
+            if name in pairs:
+                raise click.BadParameter(
+                    f"'{name}' is repeated", ctx=context, param=parameter
+                )
+        pairs |= part
+    return pairs or None
+
+
+def listed(type_: click.ParamType[Any]) -> dict[str, Any]:
+    """Return the settings of an option whose value is a list, such as a,b. A repeated option
+    adds to the list. Its value is a tuple, or a dict for `Pairs`; None if it is not given."""
+    join = _one_dict if isinstance(type_, Pairs) else _one_list
+    return {"type": type_, "multiple": True, "callback": join}
+
+
 nodes_option = grouped_option(
     "Model",
     "--nodes",
-    type=Pairs("KIND=N", "worker=4,ps=2", "[0-9]{1,7}", int),
+    **listed(Pairs("KIND=N", "worker=4,ps=2", "[0-9]{1,7}", int)),
     help="Override the number of nodes of each kind, such as worker=4,ps=2.",
 )
 set_option = grouped_option(
@@ -163,7 +190,7 @@ set_option = grouped_option(
 endpoints_option = grouped_option(
     "Machines and connections",
     "--endpoints",
-    type=Pairs("NODE=HOST:PORT", "worker:0=127.0.0.1:4000", ".+", str),
+    **listed(Pairs("NODE=HOST:PORT", "worker:0=127.0.0.1:4000", ".+", str)),
     envvar="PLACER_ENDPOINTS",
     help="The addresses of nodes, such as worker:0=10.0.0.1:4000. Other nodes use their host in "
     "--hosts, or a port on this machine. Default: PLACER_ENDPOINTS.",
@@ -270,8 +297,6 @@ class NameList(click.ParamType[tuple[str, ...]]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, ...]:
-        if isinstance(value, tuple):
-            return value
         names = tuple(name.strip() for name in str(value).split(","))
         if not all(names):
             self.fail(f"'{value}' is not a list of names, such as a,b", param, ctx)
@@ -281,7 +306,7 @@ class NameList(click.ParamType[tuple[str, ...]]):
 outputs_option = grouped_option(
     "Model",
     "--outputs",
-    type=NameList(),
+    **listed(NameList()),
     help="The values that predictions return, such as probability,logits. Replaces "
     "predict.outputs of the spec.",
 )
@@ -303,8 +328,7 @@ def trained_model_options(command: Function) -> Function:
     outputs = grouped_option(
         "Model",
         "--outputs",
-        type=NameList(),
-        default=(),
+        **listed(NameList()),
         help="Compute only these outputs, such as probability,logits. Default: all outputs of "
         "the build. With a SPEC, any value can be an output.",
     )

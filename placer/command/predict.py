@@ -14,6 +14,7 @@ from placer.command.console import echo
 from placer.command.options import (
     NameList,
     Pairs,
+    listed,
     some_run_options,
     trained_model_options,
 )
@@ -41,13 +42,12 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--keys",
-    type=NameList(),
-    default=(),
+    **listed(NameList()),
     help="Columns of the input to copy to the output file, such as id,name.",
 )
 @click.option(
     "--columns",
-    type=Pairs("INPUT=COLUMN", "image=pixels", ".+", str),
+    **listed(Pairs("INPUT=COLUMN", "image=pixels", ".+", str)),
     help="The columns that inputs read, by name or glob, where they differ from the spec.",
 )
 @click.option(
@@ -89,8 +89,8 @@ def predict_command(
     params: Path,
     out: Path,
     rows: str | None,
-    outputs: tuple[str, ...],
-    keys: tuple[str, ...],
+    outputs: tuple[str, ...] | None,
+    keys: tuple[str, ...] | None,
     columns: dict[str, str] | None,
     overrides: tuple[str, ...],
     raw: bool,
@@ -121,7 +121,7 @@ def predict_command(
     from placer.runtime.control.options import Options
 
     request = make_request(
-        out, rows, outputs=outputs, keys=keys, columns=columns, raw=raw
+        out, rows, outputs=outputs or (), keys=keys or (), columns=columns, raw=raw
     )
     chosen = Options(init_params=params, **options)
     if single_process:
@@ -132,7 +132,7 @@ def predict_command(
                 build,
                 overrides=overrides,
                 single_process=single_process,
-                outputs=outputs or None,
+                outputs=outputs,
                 code=code,
             )
         )
