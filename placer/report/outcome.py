@@ -56,7 +56,11 @@ def result_lines(result: Result) -> Iterator[str]:
     for name, counts in result.tables.items():
         known = {n: v for n, v in counts.items() if n != "hit_rate"}
         yield f"  {table_text(name, msgspec.convert(known, TableCounts))}"
-        if held := holders_text(result.table_rows.get(name, {})):
+        if held := holders_text(
+            result.table_rows.get(name, {}),
+            result.table_counted.get(name, {}),
+            result.table_bytes.get(name, {}),
+        ):
             yield f"    {held}"
     yield from restart_lines(result.restarts)
     width = max(map(len, result.shares), default=0)

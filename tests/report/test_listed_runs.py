@@ -160,13 +160,20 @@ def test_a_single_run_is_listed_with_the_rows_on_each_server(tmp_path: Path) -> 
     few = {"ps:0": 3, "ps:1": 4}
     many = {f"ps:{i}": 1000 + i for i in range(8)}
     tables = {"a": StoredRows(7, 80, counted=2), "b": StoredRows(8028, 90)}
-    end = RunEnd("finished", tables=tables, table_rows={"a": few, "b": many})
+    end = RunEnd(
+        "finished",
+        tables=tables,
+        table_rows={"a": few, "b": many},
+        table_counted={"a": {"ps:0": 0, "ps:1": 2}},
+        table_bytes={"a": {"ps:0": 30, "ps:1": 50}},
+    )
     write_run(tmp_path / "a-1", 1.0, end=end)
     _, text = listed(str(tmp_path))
     (line,) = (each for each in text.splitlines() if "sparse tables" in each)
     assert line.endswith(
-        "  a: 7 rows (3 rows on ps:0, 4 on ps:1), 2 counted keys without a row; b: 8,028"
-        " rows (1,000 to 1,007 rows on each of 8 nodes)"
+        "  a: 7 rows, 2 counted keys without a row, 80 bytes (ps:0 3 rows, 0 counted, 30"
+        " bytes; ps:1 4 rows, 2 counted, 50 bytes); b: 8,028 rows, 90 bytes (1,000 to 1,007"
+        " rows on each of 8 nodes)"
     )
 
 

@@ -78,6 +78,8 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
         tables: for each sparse table, the counts of this run over all nodes: see
             `TableCounts`. `hit_rate` is the fraction of lookups that found a row.
         table_rows: for each sparse table, the number of rows on each node that stores it.
+        table_counted: the same for counted keys without a row.
+        table_bytes: the same for the memory in bytes.
         warnings: messages about learning rates that stayed 0 until the end, and about
             processes that failed after the result was complete.
         failed_late: whether a process failed after the result was complete.
@@ -128,6 +130,8 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
     shares: dict[str, dict[str, float]] = {}
     tables: dict[str, dict[str, int | float | None]] = {}
     table_rows: dict[str, dict[str, int]] = {}
+    table_counted: dict[str, dict[str, int]] = {}
+    table_bytes: dict[str, dict[str, int]] = {}
     best: str | None = None
     restarts: tuple[Restart, ...] = ()
 

@@ -12,6 +12,7 @@ from support.sparse_specs import BATCH, ROWS, write_sparse_spec
 
 import placer
 from placer.errors import RunError
+from placer.report.numbers import format_size
 from placer.report.outcome import result_lines
 from placer.runtime.control.events import Event, State, read_event, write_event
 from placer.runtime.control.options import Options
@@ -65,8 +66,11 @@ def test_a_result_counts_what_has_happened_in_tables(tmp_path: Path) -> None:
     assert [*held] == ["ps:0", "ps:1", "ps:2"]
     first, second, third = held.values()
     assert first + second + third == 10
-    assert lines[at + 1] == (
-        f"    {first} rows on ps:0, {second} on ps:1, {third} on ps:2"
+    nbytes = result.table_bytes["i.table"]
+    assert sum(nbytes.values()) == result.tables["i.table"]["nbytes"]
+    assert [*nbytes] == [*held] == [*result.table_counted["i.table"]]
+    assert lines[at + 1] == "    " + "; ".join(
+        f"{node} {held[node]} rows, {format_size(nbytes[node])}" for node in held
     )
 
 
