@@ -114,7 +114,7 @@ def predict_command(
     from placer.compiler.build_or_spec import build_folder
     from placer.launcher.one_process import one_process_build
     from placer.launcher.predict import check_predict, make_request, predict_to_file
-    from placer.report.outcome import prediction_line
+    from placer.report.outcome import prediction_lines
     from placer.report.progress.show import show_progress, show_warnings
     from placer.report.progress.view import RunView
     from placer.runtime.control.option_checks import check_one_process
@@ -163,4 +163,5 @@ def predict_command(
         shown = msgspec.to_builtins(result)
         echo(msgspec.json.encode({k: shown[k] for k in shown if k != "event"}).decode())
     else:
-        echo(prediction_line(result, out))
+        for line in prediction_lines(result, out):
+            echo(line)

@@ -314,7 +314,8 @@ def find_readable_runs(folder: Path) -> tuple[list[Run], list[PlacerError]]:
 def _check_folder(folder: Path) -> None:
     if not folder.is_dir():
         raise PlacerError(
-            f"the folder '{folder}' does not exist", hint=path_hint(folder, Path.is_dir)
+            f"the folder '{folder}' does not exist",
+            hint=path_hint(folder, Path.is_dir, (RUNS,)),
         )
 
 

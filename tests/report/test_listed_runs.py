@@ -149,8 +149,11 @@ def test_a_list_has_the_best_evaluation_and_its_step(tmp_path: Path) -> None:
     write_run(tmp_path / "a-1", 1.0, end=end, monitor=best)
     end = RunEnd("finished", eval={"loss": 0.125, "accuracy": 0.5}, eval_step=1500)
     write_run(tmp_path / "a-2", 2.0, end=end)
+    end = RunEnd("finished", eval={"loss": 0.125, "accuracy": 0.5})
+    write_run(tmp_path / "a-3", 3.0, end=end, options={"shrink": True})
     _, text = listed(str(tmp_path))
-    head, first, second = (line.split() for line in text.splitlines()[:3])
+    head, first, second, third = (line.split() for line in text.splitlines()[:4])
+    assert third[1:5] == ["0.5", "0.125", "before", "shrinking"]
     assert head[1:7] == ["eval", "accuracy", "eval", "loss", "at", "step"]
     assert first[1:5] == ["0.875", "0.25", "30", "best"]
     assert second[1:5] == ["0.5", "0.125", "1,500", "last"]
@@ -244,6 +247,11 @@ def test_errors_name_the_folder_and_the_damaged_file(runs: Path) -> None:
         find_runs(runs / "no-run")
     with pytest.raises(PlacerError, match=r"'.*no-rum' does not exist"):
         find_runs(runs / "no-rum")
+    folder = runs / "runs" / "day-1"
+    folder.mkdir(parents=True)
+    with pytest.raises(PlacerError) as missing:
+        find_runs(runs / "day-1")
+    assert missing.value.hint == f"did you mean '{folder}'?"
     (runs / "digits-9" / "result.json").write_text('{"ended": 3}')
     with pytest.raises(PlacerError, match=r"cannot read '.*digits-9/result.json'"):
         find_runs(runs)

@@ -116,3 +116,14 @@ def test_the_staleness_has_its_bound_beside_the_largest_one() -> None:
     result = Result(1, {}, {}, 0.0, {}, staleness_bound=9, geo_staleness=counts)
     (line,) = [each for each in result_lines(result) if "staleness" in each]
     assert line == "  staleness   mean 2.33  median 0  maximum 7  of GEO differences"
+
+
+def test_metrics_from_before_shrinking_are_labelled() -> None:
+    result = Result(4, {"loss": 1.0}, {"loss": 2.0}, 0.0, {})
+    facts: dict[str, Any] = {"best_eval": {}, "best_step": None, "diverged": ""}
+    for trained in (True, False):
+        result.keep_record(
+            folder=None, has_trained=trained, has_shrunk=True, other_load=None, **facts
+        )
+        for text in ("\n".join(result_lines(result)), repr(result)):
+            assert text.count("(before shrinking)") == (0 if trained else 2)
