@@ -20,7 +20,7 @@ from placer.report.step.facts import (
     StepTime,
     ThreadRow,
 )
-from placer.report.step.parts import item_of, kind_of, parts_of
+from placer.report.step.parts import group_of, item_of, kind_of, parts_of
 from placer.report.step.sentence import sentence_of
 from placer.report.step.steps import (
     Step,
@@ -73,7 +73,13 @@ def step_time(trace: Trace, plan: Plan, graph: Graph | None) -> StepTime | None:
         shares=shares_of(trace),
         rows=tuple(rows_of(trace, step)),
         sentence=sentence_of(
-            trace, step, len(steps), middle, parts, parts_of(chains, kind_of)
+            trace,
+            step,
+            len(steps),
+            middle,
+            parts,
+            parts_of(chains, group_of),
+            parts_of(chains, kind_of),
         ),
         advice=(),
         measured=measured_in(trace, step),
