@@ -16,7 +16,7 @@ from support.kept_runs import find_runs
 from placer.command.runs import runs_command
 from placer.errors import PlacerError
 from placer.plan.settings.evaluation_and_stopping import Best
-from placer.report.run_files import Command, RunEnd, StoredRows, read_run
+from placer.report.run_files import MODEL_DIGEST, Command, RunEnd, StoredRows, read_run
 from placer.report.runs import differing_settings, runs_facts, runs_view
 from placer.runtime.control.result import Restart
 
@@ -94,7 +94,6 @@ def test_only_settings_that_differ_are_listed(runs: Path) -> None:
     assert differing_settings([first, second]) == ["rate", "steps"]
     assert differing_settings([first]) == []
     assert differing_settings([first, other]) == [
-        "name",
         "rate",
         "train.epochs",
         "nodes.worker",
@@ -189,6 +188,17 @@ def test_a_digest_of_the_graph_is_listed_if_no_other_setting_explains_it(
     found = find_runs(tmp_path)
     assert differing_settings(found[:3]) == ["size"]
     assert differing_settings(found) == ["size", "graph"]
+
+
+def test_settings_that_other_columns_show_are_not_repeated(tmp_path: Path) -> None:
+    train, test = "data.train.batch", "data.eval.batch"
+    for i, (name, batch) in enumerate([("a", 8), ("b", 16)]):
+        settings = {train: batch, test: batch, MODEL_DIGEST: "x"}
+        write_run(tmp_path / f"{name}-1", i, name=name, settings=settings)
+    assert differing_settings(find_runs(tmp_path)) == [train]
+    settings = {train: 8, test: 16, MODEL_DIGEST: "x"}
+    write_run(tmp_path / "other", 2, name="c", settings=settings)
+    assert differing_settings(find_runs(tmp_path)) == ["name", train, test]
 
 
 def test_a_key_of_set_and_its_setting_are_one_column(tmp_path: Path) -> None:
