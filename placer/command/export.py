@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from placer.command.console import echo
-from placer.command.options import trained_model_options
+from placer.command.options import listed, trained_model_options
 
 
 class Batches(click.ParamType[tuple[int, ...]]):
@@ -19,14 +19,12 @@ class Batches(click.ParamType[tuple[int, ...]]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
         sizes = [text.strip() for text in str(value).split(",")]
         if not all(text.isascii() and text.isdigit() and int(text) for text in sizes):
             self.fail(
                 f"'{value}' is not a list of batch sizes, such as 1,32", param, ctx
             )
-        return tuple(dict.fromkeys(map(int, sizes)))
+        return tuple(map(int, sizes))
 
 
 @click.command(
@@ -43,8 +41,7 @@ class Batches(click.ParamType[tuple[int, ...]]):
 )
 @click.option(
     "--batch",
-    type=Batches(),
-    default=(),
+    **listed(Batches()),
     help="Write one StableHLO file for each of these batch sizes, such as 1,32, instead of one "
     "file for any size.",
 )
@@ -52,8 +49,8 @@ def export_command(
     build: Path,
     params: Path,
     out: Path,
-    outputs: tuple[str, ...],
-    batch: tuple[int, ...],
+    outputs: tuple[str, ...] | None,
+    batch: tuple[int, ...] | None,
     overrides: tuple[str, ...],
     code: bool,
 ) -> None:
@@ -74,10 +71,16 @@ def export_command(
         build,
         overrides=overrides,
         single_process=True,
-        outputs=outputs or None,
+        outputs=outputs,
         code=code,
     ) as folder:
-        model = export(folder, out, params=params, outputs=outputs, batch=batch)
+        model = export(
+            folder,
+            out,
+            params=params,
+            outputs=outputs or (),
+            batch=tuple(dict.fromkeys(batch or ())),
+        )
     for text in model.warnings:
         echo(f"warning: {text}", err=True)
     arguments = ", ".join(("params", *model.arguments))

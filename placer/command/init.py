@@ -10,6 +10,7 @@ from typing import Final
 import click
 
 from placer.command.console import echo
+from placer.command.options import NameList, listed
 from placer.command.paths import ExistingPath
 
 _MAX_NAMED: Final = 8
@@ -37,7 +38,7 @@ _MAX_NAMED: Final = 8
 @click.option(
     "--ids",
     metavar="COLUMN,...",
-    default="",
+    **listed(NameList()),
     help="Columns with identifiers, such as user numbers, which are not quantities. Columns "
     "with names like user_id are detected automatically.",
 )
@@ -53,7 +54,7 @@ def init_command(
     table: Path | None,
     label: str | None,
     task: str | None,
-    ids: str,
+    ids: tuple[str, ...] | None,
     out: Path | None,
     force: bool,
 ) -> None:
@@ -76,8 +77,7 @@ def init_command(
     else:
         out = out or Path(f"{Path(table.name.removesuffix('.gz')).stem}.yaml")
         _check_target(out, force)
-        names = [name.strip() for name in ids.split(",") if name.strip()]
-        text = _describe(table, label, task, names, out)
+        text = _describe(table, label, task, [*(ids or ())], out)
     from placer.errors import SpecError
     from placer.system.files.atomic import atomic_file
 

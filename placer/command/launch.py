@@ -375,7 +375,9 @@ def run_build(
             except PlacerError as error:  # the training itself succeeded
                 echo(f"warning: {error}", err=True)
         if machines is None and result.best is not None:
-            for line in best_lines(Path(result.best)):
+            for line in best_lines(
+                Path(result.best), is_before_shrinking=result.is_before_shrinking
+            ):
                 echo(line, file=stream)
     for text in result.warnings:
         echo(f"warning: {text}", err=True)

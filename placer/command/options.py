@@ -52,7 +52,7 @@ build_spec_or_run_argument = click.argument(
 
 
 class Pairs(click.ParamType[dict[str, Any]]):
-    """An option value of the form `NAME=VALUE,…` with distinct names, for `pairs_option`.
+    """An option value of the form `NAME=VALUE,…` with distinct names.
 
     Args:
         form: the form of one pair, for messages.
@@ -84,34 +84,6 @@ class Pairs(click.ParamType[dict[str, Any]]):
     def split_envvar_value(self, rv: str) -> list[str]:
         """Return the text of an environment variable as one value."""
         return [rv]
-
-
-def _join_pairs(
-    context: click.Context,
-    parameter: click.Parameter,
-    given: tuple[dict[str, Any], ...],
-) -> dict[str, Any] | None:
-    """Return the pairs of a repeated option; None without the option."""
-    pairs: dict[str, Any] = {}
-    for each in given:
-        for name in pairs.keys() & each.keys():
-            raise click.BadParameter(f"'{name}' is repeated", context, parameter)
-        pairs |= each
-    return pairs or None
-
-
-def pairs_option(
-    group: str, *declarations: str, type: Pairs, **settings: Any
-) -> Callable[[Function], Function]:
-    """Add an option of `Pairs` to a group. The option can be repeated: the pairs add up."""
-    return grouped_option(
-        group,
-        *declarations,
-        type=type,
-        multiple=True,
-        callback=_join_pairs,
-        **settings,
-    )
 
 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -177,10 +149,37 @@ class Parsed(click.ParamType[str]):
         return str(value)
 
 
-nodes_option = pairs_option(
+def _one_list(
+    context: click.Context, parameter: click.Parameter, given: Any
+) -> tuple[Any, ...] | None:
+    return tuple(each for part in given for each in part) or None
+
+
+def _one_dict(
+    context: click.Context, parameter: click.Parameter, given: Any
+) -> dict[str, Any] | None:
+    pairs: dict[str, Any] = {}
+    for part in given:
+        for name in part:
+            if name in pairs:
+                raise click.BadParameter(
+                    f"'{name}' is repeated", ctx=context, param=parameter
+                )
+        pairs |= part
+    return pairs or None
+
+
+def listed(type_: click.ParamType[Any]) -> dict[str, Any]:
+    """Return the settings of an option whose value is a list, such as a,b. A repeated option
+    adds to the list. Its value is a tuple, or a dict for `Pairs`; None if it is not given."""
+    join = _one_dict if isinstance(type_, Pairs) else _one_list
+    return {"type": type_, "multiple": True, "callback": join}
+
+
+nodes_option = grouped_option(
     "Model",
     "--nodes",
-    type=Pairs("KIND=N", "worker=4,ps=2", "[0-9]{1,7}", int),
+    **listed(Pairs("KIND=N", "worker=4,ps=2", "[0-9]{1,7}", int)),
     help="Override the number of nodes of each kind, such as worker=4,ps=2.",
 )
 set_option = grouped_option(
@@ -192,10 +191,10 @@ set_option = grouped_option(
     help="Set a key of the spec, such as train.epochs=5 or graph.h1.size=64. VALUE is YAML. Can "
     "be repeated; the last value of a key wins.",
 )
-endpoints_option = pairs_option(
+endpoints_option = grouped_option(
     "Machines and connections",
     "--endpoints",
-    type=Pairs("NODE=HOST:PORT", "worker:0=127.0.0.1:4000", ".+", str),
+    **listed(Pairs("NODE=HOST:PORT", "worker:0=127.0.0.1:4000", ".+", str)),
     envvar="PLACER_ENDPOINTS",
     help="The addresses of nodes, such as worker:0=10.0.0.1:4000. Other nodes use their host in "
     "--hosts, or a port on this machine. Default: PLACER_ENDPOINTS.",
@@ -302,8 +301,6 @@ class NameList(click.ParamType[tuple[str, ...]]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, ...]:
-        if isinstance(value, tuple):
-            return value
         names = tuple(name.strip() for name in str(value).split(","))
         if not all(names):
             self.fail(f"'{value}' is not a list of names, such as a,b", param, ctx)
@@ -313,7 +310,7 @@ class NameList(click.ParamType[tuple[str, ...]]):
 outputs_option = grouped_option(
     "Model",
     "--outputs",
-    type=NameList(),
+    **listed(NameList()),
     help="The values that predictions return, such as probability,logits. Replaces "
     "predict.outputs of the spec.",
 )
@@ -335,8 +332,7 @@ def trained_model_options(command: Function) -> Function:
     outputs = grouped_option(
         "Model",
         "--outputs",
-        type=NameList(),
-        default=(),
+        **listed(NameList()),
         help="Compute only these outputs, such as probability,logits. Default: all outputs of "
         "the build. With a SPEC, any value can be an output.",
     )

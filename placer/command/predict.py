@@ -14,7 +14,7 @@ from placer.command.console import echo
 from placer.command.options import (
     NameList,
     Pairs,
-    pairs_option,
+    listed,
     some_run_options,
     trained_model_options,
 )
@@ -42,14 +42,12 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--keys",
-    type=NameList(),
-    default=(),
+    **listed(NameList()),
     help="Columns of the input to copy to the output file, such as id,name.",
 )
-@pairs_option(
-    "Model",
+@click.option(
     "--columns",
-    type=Pairs("INPUT=COLUMN", "image=pixels", ".+", str),
+    **listed(Pairs("INPUT=COLUMN", "image=pixels", ".+", str)),
     help="The columns that inputs read, by name or glob, where they differ from the spec.",
 )
 @click.option(
@@ -91,8 +89,8 @@ def predict_command(
     params: Path,
     out: Path,
     rows: str | None,
-    outputs: tuple[str, ...],
-    keys: tuple[str, ...],
+    outputs: tuple[str, ...] | None,
+    keys: tuple[str, ...] | None,
     columns: dict[str, str] | None,
     overrides: tuple[str, ...],
     raw: bool,
@@ -116,14 +114,14 @@ def predict_command(
     from placer.compiler.build_or_spec import build_folder
     from placer.launcher.one_process import one_process_build
     from placer.launcher.predict import check_predict, make_request, predict_to_file
-    from placer.report.outcome import prediction_line
+    from placer.report.outcome import prediction_lines
     from placer.report.progress.show import show_progress, show_warnings
     from placer.report.progress.view import RunView
     from placer.runtime.control.option_checks import check_one_process
     from placer.runtime.control.options import Options
 
     request = make_request(
-        out, rows, outputs=outputs, keys=keys, columns=columns, raw=raw
+        out, rows, outputs=outputs or (), keys=keys or (), columns=columns, raw=raw
     )
     chosen = Options(init_params=params, **options)
     if single_process:
@@ -134,7 +132,7 @@ def predict_command(
                 build,
                 overrides=overrides,
                 single_process=single_process,
-                outputs=outputs or None,
+                outputs=outputs,
                 code=code,
             )
         )
@@ -165,4 +163,5 @@ def predict_command(
         shown = msgspec.to_builtins(result)
         echo(msgspec.json.encode({k: shown[k] for k in shown if k != "event"}).decode())
     else:
-        echo(prediction_line(result, out))
+        for line in prediction_lines(result, out):
+            echo(line)

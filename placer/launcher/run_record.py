@@ -163,6 +163,7 @@ class RunRecord:
                     best_eval={k: v for k, v in end.best_eval.items() if v is not None},
                     best_step=end.best_step,
                     has_trained=self.has_trained,
+                    has_shrunk="shrink" in self._command.options,
                     diverged=end.diverged,
                     other_load=self._load.cores() if self._load is not None else None,
                 )

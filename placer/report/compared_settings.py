@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from placer.report.run_files import GRAPH_DIGEST, MODEL_DIGEST, Run
+from placer.report.run_files import GRAPH_DIGEST, MODEL_DIGEST, NAME, Run
 from placer.runtime.control.options import OPTIONS
 
 _OUTPUTS = {o.name for o in OPTIONS if o.file in ("written", "folder")}
 """Options that name outputs of a run, which do not change the training."""
+_TRAIN_BATCH, _EVAL_BATCH = "data.train.batch", "data.eval.batch"
 _OPTIMIZER = "train.optimizer."
 """The first words of the keys of optimizers in a spec."""
 _OF_TABLE = "optimizer."
@@ -118,6 +119,8 @@ def differing_settings(runs: Sequence[Run]) -> list[str]:
             if not _compiled_from(key, runs)
         }
         found = [key for key in found if key in known]
+    if all(run.folder.name.startswith(f"{run.command.name}-") for run in runs):
+        found = [key for key in found if key != NAME]  # The names of the runs show it.
     return [key for key in found if not _follows(key, found, settings)]
 
 
@@ -125,6 +128,9 @@ def _follows(
     key: str, keys: Sequence[str], settings: Sequence[Mapping[str, Any]]
 ) -> bool:
     """Return True if a setting differs only because of other settings in `keys`."""
+    if key == _EVAL_BATCH:
+        same = all(each.get(key) == each.get(_TRAIN_BATCH) for each in settings)
+        return same and _TRAIN_BATCH in keys
     if key == MODEL_DIGEST:
         return any(other.startswith("graph.") for other in keys)
     if key == GRAPH_DIGEST:

@@ -34,9 +34,10 @@ def result_lines(result: Result) -> Iterator[str]:
         yield f"{steps}, {rate} samples/s, {sent} sent"
     else:  # The first step is not measured.
         yield f"{steps}, {sent} sent"
-    yield f"  last epoch  {format_metrics(result.metrics)}"
+    before = "  (before shrinking)" * result.is_before_shrinking
+    yield f"  last epoch  {format_metrics(result.metrics)}{before}"
     if result.eval:
-        yield f"  evaluation  {format_metrics(result.eval)}"
+        yield f"  evaluation  {format_metrics(result.eval)}{before}"
     if result.best_eval and result.best is None:
         # The line of the best checkpoint has the same metrics.
         yield f"  best        {format_metrics(result.best_eval)}  (step {result.best_step})"
@@ -56,7 +57,11 @@ def result_lines(result: Result) -> Iterator[str]:
     for name, counts in result.tables.items():
         known = {n: v for n, v in counts.items() if n != "hit_rate"}
         yield f"  {table_text(name, msgspec.convert(known, TableCounts))}"
-        if held := holders_text(result.table_rows.get(name, {})):
+        if held := holders_text(
+            result.table_rows.get(name, {}),
+            result.table_counted.get(name, {}),
+            result.table_bytes.get(name, {}),
+        ):
             yield f"    {held}"
     yield from restart_lines(result.restarts)
     width = max(map(len, result.shares), default=0)
@@ -83,12 +88,13 @@ def restarts_text(restarts: Sequence[Restart]) -> str:
     return f"{len(restarts)}: {again} again, {seconds:.1f} s"
 
 
-def best_lines(best: Path) -> Iterator[str]:
+def best_lines(best: Path, *, is_before_shrinking: bool = False) -> Iterator[str]:
     """Yield lines about the checkpoint with the best evaluation: its metrics and its
     path."""
     progress = read_manifest(best).progress
     metrics = {name: float(value) for name, value in progress.eval.items()}
-    yield f"  best        {format_metrics(metrics)}  (step {progress.step})"
+    before = ", before shrinking" * is_before_shrinking
+    yield f"  best        {format_metrics(metrics)}  (step {progress.step}{before})"
     yield f"              is in {shown_path(best_path(best))}"
 
 
@@ -127,11 +133,15 @@ def result_json(result: Result) -> str:
     return msgspec.json.encode(shown).decode()
 
 
-def prediction_line(result: PredictionResult, out: Path) -> str:
-    """Return the result of a prediction as one line."""
+def prediction_lines(result: PredictionResult, out: Path) -> Iterator[str]:
+    """Yield the result of a prediction: one line, and one for each sparse table."""
     sent = format_size(sum(result.bytes_sent.values()))
     rate = format_count(result.samples_per_second)
-    return f"{plural(result.rows, 'row')}, {rate} rows/s, {sent} sent; written to {out}"
+    yield f"{plural(result.rows, 'row')}, {rate} rows/s, {sent} sent; written to {out}"
+    for name, counts in result.tables.items():
+        text = f"  table {name}  {plural(int(counts['rows'] or 0), 'row')}"
+        hit_rate = counts["hit_rate"]
+        yield text if hit_rate is None else f"{text}  hit rate {hit_rate:.1%}"
 
 
 def plan_line(plan: Plan) -> str:

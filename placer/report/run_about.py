@@ -10,7 +10,13 @@ import msgspec
 
 from placer.plan.settings_by_key import setting_text
 from placer.report.compared_settings import setting_name
-from placer.report.numbers import format_count, format_duration, format_time, plural
+from placer.report.numbers import (
+    format_count,
+    format_duration,
+    format_size,
+    format_time,
+    plural,
+)
 from placer.report.outcome import restarts_text, staleness_text
 from placer.report.progress.view import holders_text
 from placer.report.run_files import Command, Run
@@ -105,13 +111,19 @@ def _optimizers(settings: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _tables(run: Run) -> Iterator[str]:
-    """Yield the rows of each sparse table at the end of a run, also on each node."""
+    """Yield the rows, the counted keys and the memory of each sparse table at the end of a
+    run, also on each node."""
     for name, size in run.end.tables.items():
         text = f"{name}: {plural(size.rows, 'row')}"
-        if held := holders_text(run.end.table_rows.get(name, {})):
-            text += f" ({held})"
         if size.counted:
             text += f", {plural(size.counted, 'counted key')} without a row"
+        text += f", {format_size(size.nbytes)}"
+        if held := holders_text(
+            run.end.table_rows.get(name, {}),
+            run.end.table_counted.get(name, {}),
+            run.end.table_bytes.get(name, {}),
+        ):
+            text += f" ({held})"
         yield text
 
 

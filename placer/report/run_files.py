@@ -142,6 +142,8 @@ class RunEnd(msgspec.Struct, frozen=True):
         diverged: a sentence about a loss that rose to more than twice its first value;
             empty if it did not.
         table_rows: the number of rows of each sparse table on each node.
+        table_counted: the same for counted keys without a row.
+        table_bytes: the same for the memory in bytes.
         other_load: the number of cores that other programs used during the run; None if
             it was not measured.
         restarts: the failures after which the run went on.
@@ -168,6 +170,8 @@ class RunEnd(msgspec.Struct, frozen=True):
     restarts: tuple[Restart, ...] = ()
     diverged: str = ""
     table_rows: dict[str, dict[str, int]] = {}
+    table_counted: dict[str, dict[str, int]] = {}
+    table_bytes: dict[str, dict[str, int]] = {}
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -310,7 +314,8 @@ def find_readable_runs(folder: Path) -> tuple[list[Run], list[PlacerError]]:
 def _check_folder(folder: Path) -> None:
     if not folder.is_dir():
         raise PlacerError(
-            f"the folder '{folder}' does not exist", hint=path_hint(folder, Path.is_dir)
+            f"the folder '{folder}' does not exist",
+            hint=path_hint(folder, Path.is_dir, (RUNS,)),
         )
 
 

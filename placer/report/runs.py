@@ -127,8 +127,9 @@ def _evaluation_step(run: Run) -> str:
         return f"{format_count(end.best_step or 0)} best"
     if not end.eval:
         return ""
-    step = end.eval_step
-    return "last" if step is None else f"{format_count(step)} last"
+    if end.eval_step is not None:
+        return f"{format_count(end.eval_step)} last"
+    return "before shrinking" if "shrink" in run.command.options else "last"
 
 
 def _metrics(

@@ -89,10 +89,13 @@ def describe_table(plan: Plan, table: SparseTable) -> Iterator[str]:
         yield f"elements are clipped to {low:g} to {high:g} after each update"
     row = row_bytes(settings, table.dtype)
     yield _row(row)
-    each = " on each node" if len(table.holders) > 1 else ""
+    first, each = table.holders[0], " on each node" if len(table.holders) > 1 else ""
+    held = len(table.partitions_of(first))
+    begun = table_bytes(settings, table.dtype, settings.partitions, held)
     yield (
-        f"without rows it takes {format_empty_bytes(table, table.holders[0])}{each}; a"
-        f" partition allocates {CHUNK} rows at a time, {format_size(CHUNK * row.stored)}"
+        f"without rows it takes {format_empty_bytes(table, first)}{each}, and at least"
+        f" {format_size(begun)} once each partition has a row: a partition allocates"
+        f" {CHUNK} rows at a time, {format_size(CHUNK * row.stored)}"
     )
     if isinstance(settings.admit, Bloom):
         nbytes = format_size(settings.admit.nbytes)

@@ -93,7 +93,8 @@ def test_only_the_fields_of_a_result_are_json(build: Path) -> None:
         "geo_staleness",
         "divergence",
     ]
-    keys += ["untrained_rows", "shares", "tables", "table_rows", "best", "restarts"]
+    keys += ["untrained_rows", "shares", "tables", "table_rows", "table_counted"]
+    keys += ["table_bytes", "best", "restarts"]
     best = ["best_eval", "best_step"]
     assert list(json.loads(result_json(result))) == [*keys, *best]
     assert set(msgspec.to_builtins(result)) == {

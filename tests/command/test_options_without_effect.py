@@ -344,6 +344,39 @@ def test_each_option_of_each_command_has_an_entry() -> None:
     assert found == listed
 
 
+LISTS: Mapping[str, tuple[str, str, object]] = {
+    "--nodes": ("worker=1,ps=2", "x=3", {"worker": 1, "ps": 2, "x": 3}),
+    "--endpoints": ("a:0=h:1", "a:1=h:2", {"a:0": "h:1", "a:1": "h:2"}),
+    "--columns": ("a=b", "c=d", {"a": "b", "c": "d"}),
+    "--batch": ("1,32", "4", (1, 32, 4)),
+}
+NAMES = "a,b", "c", ("a", "b", "c")
+
+
+def test_each_repeated_list_option_adds_to_the_list() -> None:
+    found = 0
+    for name, command in all_commands():
+        for option in command.params:
+            context = click.Context(command)
+            if not isinstance(option, click.Option) or not {",", "…"} & {
+                *option.make_metavar(context)
+            }:
+                continue
+            flag = option.opts[0]
+            first, second, both = LISTS.get(flag, NAMES)
+            given, _, _ = command.make_parser(context).parse_args(
+                [flag, first, flag, second]
+            )
+            value, _ = option.handle_parse_result(context, given, [])
+            assert value == both, (name, flag)
+            found += 1
+            if isinstance(both, dict):
+                twice = {option.name: [second, second]}
+                with pytest.raises(click.BadParameter, match="is repeated"):
+                    option.handle_parse_result(context, twice, [])
+    assert found >= 12
+
+
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """The files that entries name."""

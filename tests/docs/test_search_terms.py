@@ -23,6 +23,7 @@ TERMS = {
         "fault tolerance",
     ],
     "how-to/comparing-runs": ["compare runs", "experiment tracking", "grid search"],
+    "how-to/daily-clicks": ["evaluate a checkpoint on other rows"],
     "how-to/data": [
         *("tf.data", "DataLoader", "csv", "parquet", "missing values", "shuffle"),
         *("remainder", "vocabulary", "last batch"),
@@ -51,7 +52,10 @@ TERMS = {
     "learn/microbatches": ["microbatch", "gradient accumulation"],
     "learn/pipelines": ["pipeline", "1F1B"],
     "learn/places": ["place", "/node:worker"],
-    "learn/sparse-tables": ["embedding", "hash table", "rows per server"],
+    "learn/sparse-tables": [
+        *("embedding", "hash table", "rows per server"),
+        "memory of each server sparse table",
+    ],
     "reference/api/optimizer": ["Adam", "optimizer"],
     "reference/api/programs": ["placer.trace"],
     "reference/api/running": ["placer.launch"],

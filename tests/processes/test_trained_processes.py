@@ -31,7 +31,8 @@ from placer.runtime.process.threads import run_in_threads
 KEYS = ["steps", "metrics", "eval", "samples_per_second", "bytes_sent"]
 KEYS += ["checkpoint_seconds", "streams", "staleness"]
 KEYS += ["staleness_bound", "geo_staleness", "divergence"]
-KEYS += ["untrained_rows", "shares", "tables", "table_rows", "best", "restarts"]
+KEYS += ["untrained_rows", "shares", "tables", "table_rows", "table_counted"]
+KEYS += ["table_bytes", "best", "restarts"]
 KEYS += ["best_eval", "best_step"]
 
 

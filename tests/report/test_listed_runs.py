@@ -16,7 +16,7 @@ from support.kept_runs import find_runs
 from placer.command.runs import runs_command
 from placer.errors import PlacerError
 from placer.plan.settings.evaluation_and_stopping import Best
-from placer.report.run_files import Command, RunEnd, StoredRows, read_run
+from placer.report.run_files import MODEL_DIGEST, Command, RunEnd, StoredRows, read_run
 from placer.report.runs import differing_settings, runs_facts, runs_view
 from placer.runtime.control.result import Restart
 
@@ -94,7 +94,6 @@ def test_only_settings_that_differ_are_listed(runs: Path) -> None:
     assert differing_settings([first, second]) == ["rate", "steps"]
     assert differing_settings([first]) == []
     assert differing_settings([first, other]) == [
-        "name",
         "rate",
         "train.epochs",
         "nodes.worker",
@@ -149,8 +148,11 @@ def test_a_list_has_the_best_evaluation_and_its_step(tmp_path: Path) -> None:
     write_run(tmp_path / "a-1", 1.0, end=end, monitor=best)
     end = RunEnd("finished", eval={"loss": 0.125, "accuracy": 0.5}, eval_step=1500)
     write_run(tmp_path / "a-2", 2.0, end=end)
+    end = RunEnd("finished", eval={"loss": 0.125, "accuracy": 0.5})
+    write_run(tmp_path / "a-3", 3.0, end=end, options={"shrink": True})
     _, text = listed(str(tmp_path))
-    head, first, second = (line.split() for line in text.splitlines()[:3])
+    head, first, second, third = (line.split() for line in text.splitlines()[:4])
+    assert third[1:5] == ["0.5", "0.125", "before", "shrinking"]
     assert head[1:7] == ["eval", "accuracy", "eval", "loss", "at", "step"]
     assert first[1:5] == ["0.875", "0.25", "30", "best"]
     assert second[1:5] == ["0.5", "0.125", "1,500", "last"]
@@ -160,13 +162,20 @@ def test_a_single_run_is_listed_with_the_rows_on_each_server(tmp_path: Path) -> 
     few = {"ps:0": 3, "ps:1": 4}
     many = {f"ps:{i}": 1000 + i for i in range(8)}
     tables = {"a": StoredRows(7, 80, counted=2), "b": StoredRows(8028, 90)}
-    end = RunEnd("finished", tables=tables, table_rows={"a": few, "b": many})
+    end = RunEnd(
+        "finished",
+        tables=tables,
+        table_rows={"a": few, "b": many},
+        table_counted={"a": {"ps:0": 0, "ps:1": 2}},
+        table_bytes={"a": {"ps:0": 30, "ps:1": 50}},
+    )
     write_run(tmp_path / "a-1", 1.0, end=end)
     _, text = listed(str(tmp_path))
     (line,) = (each for each in text.splitlines() if "sparse tables" in each)
     assert line.endswith(
-        "  a: 7 rows (3 rows on ps:0, 4 on ps:1), 2 counted keys without a row; b: 8,028"
-        " rows (1,000 to 1,007 rows on each of 8 nodes)"
+        "  a: 7 rows, 2 counted keys without a row, 80 bytes (ps:0 3 rows, 0 counted, 30"
+        " bytes; ps:1 4 rows, 2 counted, 50 bytes); b: 8,028 rows, 90 bytes (1,000 to 1,007"
+        " rows on each of 8 nodes)"
     )
 
 
@@ -179,6 +188,17 @@ def test_a_digest_of_the_graph_is_listed_if_no_other_setting_explains_it(
     found = find_runs(tmp_path)
     assert differing_settings(found[:3]) == ["size"]
     assert differing_settings(found) == ["size", "graph"]
+
+
+def test_settings_that_other_columns_show_are_not_repeated(tmp_path: Path) -> None:
+    train, test = "data.train.batch", "data.eval.batch"
+    for i, (name, batch) in enumerate([("a", 8), ("b", 16)]):
+        settings = {train: batch, test: batch, MODEL_DIGEST: "x"}
+        write_run(tmp_path / f"{name}-1", i, name=name, settings=settings)
+    assert differing_settings(find_runs(tmp_path)) == [train]
+    settings = {train: 8, test: 16, MODEL_DIGEST: "x"}
+    write_run(tmp_path / "other", 2, name="c", settings=settings)
+    assert differing_settings(find_runs(tmp_path)) == ["name", train, test]
 
 
 def test_a_key_of_set_and_its_setting_are_one_column(tmp_path: Path) -> None:
@@ -237,6 +257,11 @@ def test_errors_name_the_folder_and_the_damaged_file(runs: Path) -> None:
         find_runs(runs / "no-run")
     with pytest.raises(PlacerError, match=r"'.*no-rum' does not exist"):
         find_runs(runs / "no-rum")
+    folder = runs / "runs" / "day-1"
+    folder.mkdir(parents=True)
+    with pytest.raises(PlacerError) as missing:
+        find_runs(runs / "day-1")
+    assert missing.value.hint == f"did you mean '{folder}'?"
     (runs / "digits-9" / "result.json").write_text('{"ended": 3}')
     with pytest.raises(PlacerError, match=r"cannot read '.*digits-9/result.json'"):
         find_runs(runs)

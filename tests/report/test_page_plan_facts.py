@@ -7,8 +7,13 @@ import pytest
 from placer.compiler.build_or_spec import LoadedBuild, load_build
 from placer.report.page.memory import memory_rows
 from placer.report.page.schedule import declared_schedule, measured_schedule
-from placer.report.page.tables import balance_of, sparse_rows, table_rows
-from placer.report.run_files import StoredRows
+from placer.report.page.tables import (
+    balance_of,
+    memory_of_rows,
+    sparse_rows,
+    table_rows,
+)
+from placer.report.run_files import RunEnd, StoredRows
 from placer.report.step.facts import SliceFacts, StepTime, ThreadRow
 from placer.system.resources import find_file
 
@@ -56,7 +61,8 @@ def test_tables_have_their_share_of_the_mean() -> None:
 
 def test_sparse_tables_have_their_size_after_a_run() -> None:
     plan = load("wide_deep_sparse").plan
-    wide, vectors = sparse_rows(plan, {"wide.table": StoredRows(10, 800)})
+    end = RunEnd("finished", tables={"wide.table": StoredRows(10, 800)})
+    wide, vectors = sparse_rows(plan, end)
     assert (wide.name, wide.nodes, wide.rows, wide.nbytes) == (
         "wide.table",
         "ps:0-1",
@@ -64,6 +70,13 @@ def test_sparse_tables_have_their_size_after_a_run() -> None:
         800,
     )
     assert (vectors.rows, vectors.nbytes) == (None, None)
+    assert memory_of_rows([wide, vectors]).endswith("known only after a run.")
+    on = {
+        "wide.table": {"ps:0": 300, "ps:1": 500},
+        "vectors.table": {"ps:0": 100, "ps:1": 200},
+    }
+    both = sparse_rows(plan, RunEnd("finished", table_bytes=on))
+    assert memory_of_rows(both).endswith("took 400 bytes on ps:0, 700 bytes on ps:1.")
 
 
 def test_a_parameter_below_min_block_explains_the_balance() -> None:

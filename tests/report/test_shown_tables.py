@@ -59,8 +59,8 @@ def test_explain_a_table(tmp_path: Path) -> None:
         " with a norm below 0.5; a sweep takes 32 steps",
         "  a row takes 71-83 bytes: 16 of values, 16 of slots, 16 of metadata, 23-35 of"
         " the index",
-        "  without rows it takes 65.5 kB on each node; a partition allocates 256 rows at a"
-        " time, 12.3 kB",
+        "  without rows it takes 65.5 kB on each node, and at least 1.6 MB once each"
+        " partition has a row: a partition allocates 256 rows at a time, 12.3 kB",
         "  a counted key without a row takes 23-35 bytes",
         "  100,000 rows expected, at least 8.6 MB, 4.3 MB on each node",
         "  its rows, their keys and gradients are sent between nodes:",

@@ -24,7 +24,7 @@ from placer.report.page.runs import run_facts
 from placer.report.page.schedule import declared_schedule, measured_schedule
 from placer.report.page.subject import Subject
 from placer.report.page.tables import balance_of, sparse_rows, table_rows
-from placer.report.run_files import HISTORY, StoredRows
+from placer.report.run_files import HISTORY, RunEnd
 from placer.report.step.facts import StepTime
 from placer.report.step.step_time import read_step_time
 
@@ -129,7 +129,7 @@ def _with_build(
             step_time=step_time,
             memory=memory_rows(plan),
             tables=table_rows(plan),
-            sparse=sparse_rows(plan, _sizes(subject)),
+            sparse=sparse_rows(plan, _end(subject)),
             balance=balance_of(plan, step),
             schedule=schedule,
             measured_schedule=measured_schedule(step_time, schedule)
@@ -144,9 +144,9 @@ def _with_build(
     )
 
 
-def _sizes(subject: Subject) -> dict[str, StoredRows]:
-    """Return the sizes of sparse tables after the run of a page about one run."""
-    return subject.runs[0].end.tables if len(subject.runs) == 1 else {}
+def _end(subject: Subject) -> RunEnd:
+    """Return the end of the run of a page about one run; otherwise one without facts."""
+    return subject.runs[0].end if len(subject.runs) == 1 else RunEnd("")
 
 
 def _how_to_measure(subject: Subject, build: LoadedBuild) -> str:

@@ -221,12 +221,14 @@ class SparseTableRow(Facts, frozen=True):
     Attributes:
         nodes: the nodes that store it.
         rows, nbytes: its size on all nodes at the end of the run; None without a run.
+        bytes_on: its memory on each node at the end of the run.
     """
 
     name: str
     nodes: str
     rows: int | None = None
     nbytes: int | None = None
+    bytes_on: dict[str, int] = {}
 
 
 class TaskFacts(Facts, frozen=True):

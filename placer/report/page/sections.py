@@ -38,6 +38,7 @@ from placer.report.page.html import (
 from placer.report.page.picture import draw_placement
 from placer.report.page.run_sections import run_sections
 from placer.report.page.svg import class_name, element, text
+from placer.report.page.tables import memory_of_rows
 from placer.report.step.facts import StepTime
 from placer.system.listed import list_names
 
@@ -77,10 +78,7 @@ def _build_sections(page: Page) -> Iterator[Section]:
             " After a bar: its memory, and the limit in the spec if any."
         )
         if page.sparse:
-            lead += paragraph(
-                "Rows of sparse tables are not included. Their number is known only after"
-                " a run."
-            )
+            lead += paragraph(memory_of_rows(page.sparse))
         content = lead + scroll(memory_chart(page.memory))
         yield Section("memory", "Memory", content)
     if len(page.tables) > 1 or page.sparse:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 from placer.compiler.graph.graph import Graph
 from placer.place.ids import format_nodes
@@ -10,10 +11,11 @@ from placer.plan.plan import NodePlan, Plan
 from placer.plan.settings.training.slicing import Block
 from placer.report.numbers import format_size
 from placer.report.page.facts import SparseTableRow, TableRow
-from placer.report.run_files import StoredRows
+from placer.report.run_files import RunEnd
 from placer.report.server_tables import block_bytes, item_bytes, stored_by_kind
 from placer.report.slicing_reasons import why_larger
 
+_MOST_NODES = 4
 BALANCED = 1.05
 """The largest share that counts as balanced, relative to the mean of all nodes."""
 
@@ -41,23 +43,34 @@ def _blocks(node: NodePlan) -> list[Block]:
     return [block for table in tables for block in table.blocks]
 
 
-def sparse_rows(
-    plan: Plan, sizes: Mapping[str, StoredRows]
-) -> tuple[SparseTableRow, ...]:
-    """Return the sparse tables of a plan.
-
-    Args:
-        plan: the plan of a build.
-        sizes: the sizes at the end of a run, by table.
-    """
+def sparse_rows(plan: Plan, end: RunEnd) -> tuple[SparseTableRow, ...]:
+    """Return the sparse tables of a plan, with their sizes at the end of a run."""
     return tuple(
         SparseTableRow(
             table.name,
             format_nodes(table.holders),
-            size.rows if (size := sizes.get(table.name)) else None,
+            size.rows if (size := end.tables.get(table.name)) else None,
             size.nbytes if size else None,
+            end.table_bytes.get(table.name, {}),
         )
         for table in plan.sparse_tables
+    )
+
+
+def memory_of_rows(tables: Sequence[SparseTableRow]) -> str:
+    """Return the memory of sparse tables on each node as sentences, or why it is unknown."""
+    on = Counter[str]()
+    for table in tables:
+        on.update(table.bytes_on)
+    if not on:
+        return "Rows of sparse tables are not included. Their number is known only after a run."
+    listed = [f"{format_size(nbytes)} on {node}" for node, nbytes in on.items()]
+    if len(listed) > _MOST_NODES:
+        low, high = format_size(min(on.values())), format_size(max(on.values()))
+        listed = [f"{low} to {high} on each of {len(on)} nodes"]
+    return (
+        "The bars do not include the rows of sparse tables. At the end of the run, these"
+        f" took {', '.join(listed)}."
     )
 
 

@@ -507,21 +507,35 @@ def table_text(name: str, counts: TableCounts) -> str:
     return f"{text}  {format_size(counts.nbytes)}"
 
 
-def holders_text(rows: Mapping[str, int]) -> str:
-    """Return the number of rows of a table on each node as text; "" for one node.
+def holders_text(
+    rows: Mapping[str, int], counted: Mapping[str, int], nbytes: Mapping[str, int]
+) -> str:
+    """Return the rows, counted keys and memory of a table on each node as text; "" for one
+    node. Counted keys are left out if no node has any.
 
-    >>> holders_text({"ps:0": 1200, "ps:1": 1250})
-    '1,200 rows on ps:0, 1,250 on ps:1'
+    >>> holders_text({"ps:0": 1200, "ps:1": 1250}, {}, {"ps:0": 80_000, "ps:1": 82_000})
+    'ps:0 1,200 rows, 80.0 kB; ps:1 1,250 rows, 82.0 kB'
     """
     if len(rows) < 2:
         return ""
+    seen = counted if any(counted.values()) else {}
+    numbers: list[tuple[Mapping[str, int], Callable[[int], str], str]]
+    numbers = [
+        (rows, format_count, " rows"),
+        (seen, format_count, " counted"),
+        (nbytes, format_size, ""),
+    ]
+    shown = [each for each in numbers if each[0]]
     if len(rows) > MOST_HOLDERS:
-        least, most = (format_count(each(rows.values())) for each in (min, max))
-        return f"{least} to {most} rows on each of {len(rows)} nodes"
-    (node, count), *others = rows.items()
-    listed = [f"{plural(count, 'row')} on {node}"]
-    listed += [f"{format_count(n)} on {other}" for other, n in others]
-    return ", ".join(listed)
+        listed = ", ".join(
+            f"{text(min(of.values()))} to {text(max(of.values()))}{unit}"
+            for of, text, unit in shown
+        )
+        return f"{listed} on each of {len(rows)} nodes"
+    return "; ".join(
+        f"{node} {', '.join(text(of[node]) + unit for of, text, unit in shown)}"
+        for node in rows
+    )
 
 
 def checkpoint_text(checkpoint: CheckpointSaved) -> str:

@@ -51,6 +51,13 @@ def kind_of(piece: Piece) -> str:
     return _KINDS.get(piece.category, "other work")
 
 
+def group_of(piece: Piece) -> str:
+    """Return the kind of work of a piece and its node, or the nodes of its message."""
+    if piece.target:
+        return f"messages from {piece.source} to {piece.target}"
+    return f"{kind_of(piece)} on {piece.node}"
+
+
 def parts_of(
     chains: Sequence[Sequence[Piece]], name: Callable[[Piece], str]
 ) -> tuple[Part, ...]:

@@ -25,6 +25,7 @@ def sentence_of(
     steps: int,
     middle: Sequence[Step],
     parts: Sequence[Part],
+    groups: Sequence[Part],
     kinds: Sequence[Part],
 ) -> str:
     """Return the duration of the median step, and the mean parts of the longest chains.
@@ -35,9 +36,11 @@ def sentence_of(
         steps: the number of steps in the trace.
         middle: the steps over which the parts are means.
         parts: the parts of the chains by work and message, longest first.
+        groups: the parts by kind of work and node, longest first. They replace `parts` if
+            the longest of those cover less than half of the chains.
         kinds: the parts of the chains by kind of work, longest first.
     """
-    return " ".join(_sentences(trace, step, steps, middle, parts, kinds))
+    return " ".join(_sentences(trace, step, steps, middle, parts, groups, kinds))
 
 
 def _sentences(
@@ -46,6 +49,7 @@ def _sentences(
     steps: int,
     middle: Sequence[Step],
     parts: Sequence[Part],
+    groups: Sequence[Part],
     kinds: Sequence[Part],
 ) -> Iterator[str]:
     seconds = step.duration / 1e9
@@ -75,6 +79,8 @@ def _sentences(
     if (equal := equal_to_first(kinds)) > 1:
         names = _joined([kind.name for kind in kinds[:equal]])
         yield f"{names[0].upper()}{names[1:]} are about equal."
+    if sum(part.seconds for part in parts[:_MOST]) < total / 2:
+        parts = groups
     shown = [
         part
         for at, part in enumerate(parts[:_MOST])

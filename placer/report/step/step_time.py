@@ -21,7 +21,7 @@ from placer.report.step.facts import (
     ThreadRow,
 )
 from placer.report.step.no_advice import reason_without_advice
-from placer.report.step.parts import item_of, kind_of, parts_of
+from placer.report.step.parts import group_of, item_of, kind_of, parts_of
 from placer.report.step.sentence import sentence_of
 from placer.report.step.steps import (
     Step,
@@ -73,7 +73,9 @@ def step_time(trace: Trace, plan: Plan, graph: Graph | None) -> StepTime | None:
         chain=chain,
         shares=shares_of(trace),
         rows=tuple(rows_of(trace, step)),
-        sentence=sentence_of(trace, step, len(steps), middle, parts, kinds),
+        sentence=sentence_of(
+            trace, step, len(steps), middle, parts, parts_of(chains, group_of), kinds
+        ),
         advice=(),
         measured=measured_in(trace, step),
         sent=sent if is_complete else (),

@@ -81,6 +81,8 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
         tables: for each sparse table, the counts of this run over all nodes: see
             `TableCounts`. `hit_rate` is the fraction of lookups that found a row.
         table_rows: for each sparse table, the number of rows on each node that stores it.
+        table_counted: the same for counted keys without a row.
+        table_bytes: the same for the memory in bytes.
         warnings: messages about learning rates that stayed 0 until the end, and about
             processes that failed after the result was complete.
         failed_late: whether a process failed after the result was complete.
@@ -131,6 +133,8 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
     shares: dict[str, dict[str, float]] = {}
     tables: dict[str, dict[str, int | float | None]] = {}
     table_rows: dict[str, dict[str, int]] = {}
+    table_counted: dict[str, dict[str, int]] = {}
+    table_bytes: dict[str, dict[str, int]] = {}
     best: str | None = None
     restarts: tuple[Restart, ...] = ()
 
@@ -145,7 +149,8 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
         for what, metrics in (("last epoch", self.metrics), ("evaluation", self.eval)):
             if metrics:
                 shown = "  ".join(f"{k} {value:.4g}" for k, value in metrics.items())
-                lines.append(f"{what}  {shown}")
+                before = " (before shrinking)" * self.is_before_shrinking
+                lines.append(f"{what}  {shown}{before}")
         if self.best_eval:
             shown = "  ".join(f"{k} {value:.4g}" for k, value in self.best_eval.items())
             lines.append(f"best  {shown}  (step {self.best_step})")
@@ -180,18 +185,21 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
         best_eval: Metrics,
         best_step: int | None,
         has_trained: bool,
+        has_shrunk: bool,
         diverged: str,
         other_load: float | None,
     ) -> None:
         """Set the facts that the launcher's record of the run has.
 
-        `has_trained` is False for a resumed run without further steps.
+        `has_trained` is False for a resumed run without further steps. `has_shrunk` is True
+        for a run with `--shrink`.
         """
         self.__dict__.update(
             _folder=folder,
             _best_eval=best_eval,
             _best_step=best_step,
             _has_trained=has_trained,
+            _has_shrunk=has_shrunk,
             _diverged=diverged,
             _other_load=other_load,
         )
@@ -208,6 +216,11 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
     def has_trained(self) -> bool:
         """Whether the run had steps to train; False only for a resumed run."""
         return self.__dict__.get("_has_trained", True)  # type: ignore[no-any-return]
+
+    @property
+    def is_before_shrinking(self) -> bool:
+        """Whether the metrics are from before `--shrink`: no step was left to train."""
+        return not self.has_trained and self.__dict__.get("_has_shrunk", False)
 
     @property
     def diverged(self) -> str:
@@ -259,6 +272,8 @@ class PredictionResult(
         warnings: messages about processes that failed after the predictions were
             written.
         failed_late: whether a process failed after the predictions were written.
+        tables: for each sparse table, the counts of the prediction over all nodes, as in
+            `Result`.
     """
 
     rows: int
@@ -266,6 +281,7 @@ class PredictionResult(
     bytes_sent: dict[str, int]
     warnings: tuple[str, ...] = ()
     failed_late: bool = False
+    tables: dict[str, dict[str, int | float | None]] = {}
 
 
 Outcome: TypeAlias = Result | PredictionResult

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import structs
 
 from placer.errors import DataError
@@ -22,6 +23,7 @@ from placer.runtime.control.events import COMPARING, READING, Predicted
 from placer.runtime.control.execution import Execution
 from placer.runtime.control.handshake import agree
 from placer.runtime.control.result import PredictionResult
+from placer.runtime.control.table_counts import TableCounts, add_counts
 from placer.runtime.exchange.devices import Devices
 from placer.runtime.exchange.exchange import Exchange
 from placer.runtime.node.asynchronous_calls import AsynchronousCalls
@@ -120,12 +122,16 @@ def predict(
             gatherer.finish()
             seconds = time.perf_counter() - began
             node.position.where = "after the last batch"
-        reports = finish(execution, {})
+        counts = msgspec.to_builtins(execution.table_counts())
+        reports = finish(execution, {"tables": counts})
         if execution.is_control:
             execution.report_state("writing")
     if not execution.is_control:
         execution.report_state("done")
         return None
+    held = (
+        msgspec.convert(report["tables"], dict[str, TableCounts]) for report in reports
+    )
     result = PredictionResult(
         rows=count,
         samples_per_second=count / seconds if seconds else 0.0,
@@ -133,6 +139,7 @@ def predict(
             node_plan.name: report["bytes_sent"]
             for node_plan, report in zip(plan.nodes, reports, strict=True)
         },
+        tables={name: counts.as_dict() for name, counts in add_counts(held).items()},
     )
     execution.report(result)
     execution.report_state("done")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Final
@@ -285,6 +285,13 @@ def _finish(training: Training) -> Result | None:
         for node, report in zip(plan.nodes, reports, strict=True)
     }
     total = add_counts(tables.values())
+
+    def of_nodes(read: Callable[[TableCounts], int]) -> dict[str, dict[str, int]]:
+        return {
+            name: {n: read(each[name]) for n, each in tables.items() if name in each}
+            for name in total
+        }
+
     result = Result(
         steps=history.steps,
         metrics=history.metrics,
@@ -309,10 +316,9 @@ def _finish(training: Training) -> Result | None:
         untrained_rows=history.untrained_rows,
         shares=shares,
         tables={name: counts.as_dict() for name, counts in total.items()},
-        table_rows={
-            name: {n: each[name].rows for n, each in tables.items() if name in each}
-            for name in total
-        },
+        table_rows=of_nodes(lambda counts: counts.rows),
+        table_counted=of_nodes(lambda counts: counts.counted),
+        table_bytes=of_nodes(lambda counts: counts.nbytes),
         best=str(checkpoints.best) if checkpoints and checkpoints.best else None,
     )
     execution.report(result)

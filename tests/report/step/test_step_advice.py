@@ -63,6 +63,18 @@ def test_the_sentence_names_the_longest_items_first(tmp_path, synchronous):
     )
 
 
+def test_many_short_parts_are_added_by_kind_and_node(tmp_path, synchronous):
+    works = [
+        ("worker:0", "update" if at % 3 else "compute", f"f{at}", 4 * at, 4 * at + 4)
+        for at in range(25)
+    ]
+    found = found_in(drawn_step(*works), tmp_path, synchronous)
+    assert (
+        "Its longest parts: updates and lookups on worker:0 64.0 ms and computing on"
+        " worker:0 36.0 ms." in found.sentence
+    )
+
+
 def test_the_sentence_says_how_wrong_clocks_may_be(tmp_path, synchronous):
     drawn = drawn_step()
     drawn.about["clock uncertainty in microseconds"] = {"worker:1": 7000.0}

@@ -12,6 +12,8 @@ from support.sparse_specs import write_sparse_spec
 import placer
 from placer.checkpoint.folder import incomplete_checkpoint
 from placer.command.checkpoints import checkpoints_command
+from placer.launcher.predict import make_request, predict_to_file
+from placer.report.outcome import prediction_lines
 from placer.runtime.control.options import Options
 from placer.runtime.control.result import Result
 from placer.runtime.process.threads import run_in_threads
@@ -30,15 +32,24 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Resul
 
 
 def test_one_process_predicts_what_all_nodes_do(
-    trained: tuple[Path, Path, Result],
+    trained: tuple[Path, Path, Result], tmp_path: Path
 ) -> None:
-    build, checkpoint, _ = trained
-    nodes, alone = (
-        placer.predict(
-            build, params=checkpoint, in_process=True, single_process=single, raw=True
-        )
-        for single in (False, True)
+    build, checkpoint, trained_result = trained
+    alone = placer.predict(
+        build, params=checkpoint, in_process=True, single_process=True, raw=True
     )
+    out = tmp_path / "z.npz"
+    request, options = make_request(out, raw=True), Options(init_params=checkpoint)
+    result = predict_to_file(build, request, options, in_process=True)
+    nodes = np.load(out)
+    _, *lines = prediction_lines(result, out)
+    for line, (name, counts) in zip(lines, result.tables.items(), strict=True):
+        rows, lookups = counts["rows"], counts["lookups"]
+        assert rows == trained_result.tables[name]["rows"]
+        assert lookups
+        assert line == (
+            f"  table {name}  {rows} rows  hit rate {(counts['hits'] or 0) / lookups:.1%}"
+        )
     np.testing.assert_array_equal(nodes["z"], alone["z"])
     assert len(np.unique(nodes["z"][:, 0])) > 10
 

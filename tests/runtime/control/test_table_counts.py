@@ -12,6 +12,7 @@ from support.sparse_specs import BATCH, ROWS, write_sparse_spec
 
 import placer
 from placer.errors import RunError
+from placer.report.numbers import format_size
 from placer.report.outcome import result_lines
 from placer.runtime.control.events import Event, State, read_event, write_event
 from placer.runtime.control.options import Options
@@ -65,8 +66,11 @@ def test_a_result_counts_what_has_happened_in_tables(tmp_path: Path) -> None:
     assert [*held] == ["ps:0", "ps:1", "ps:2"]
     first, second, third = held.values()
     assert first + second + third == 10
-    assert lines[at + 1] == (
-        f"    {first} rows on ps:0, {second} on ps:1, {third} on ps:2"
+    nbytes = result.table_bytes["i.table"]
+    assert sum(nbytes.values()) == result.tables["i.table"]["nbytes"]
+    assert [*nbytes] == [*held] == [*result.table_counted["i.table"]]
+    assert lines[at + 1] == "    " + "; ".join(
+        f"{node} {held[node]} rows, {format_size(nbytes[node])}" for node in held
     )
 
 
@@ -112,3 +116,14 @@ def test_the_staleness_has_its_bound_beside_the_largest_one() -> None:
     result = Result(1, {}, {}, 0.0, {}, staleness_bound=9, geo_staleness=counts)
     (line,) = [each for each in result_lines(result) if "staleness" in each]
     assert line == "  staleness   mean 2.33  median 0  maximum 7  of GEO differences"
+
+
+def test_metrics_from_before_shrinking_are_labelled() -> None:
+    result = Result(4, {"loss": 1.0}, {"loss": 2.0}, 0.0, {})
+    facts: dict[str, Any] = {"best_eval": {}, "best_step": None, "diverged": ""}
+    for trained in (True, False):
+        result.keep_record(
+            folder=None, has_trained=trained, has_shrunk=True, other_load=None, **facts
+        )
+        for text in ("\n".join(result_lines(result)), repr(result)):
+            assert text.count("(before shrinking)") == (0 if trained else 2)
