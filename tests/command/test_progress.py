@@ -290,7 +290,11 @@ def test_a_recovery_shows_the_nodes_that_it_waits_for(terminal: Console) -> None
     assert show(recovered, *states) == "steps 5 to 9 are done again"
     assert show(step(10)) == ""
     # In asynchronous training, repeated steps are shown again.
-    show(step(10, accuracy=0.5), step(11, accuracy=0.6), Recovered(3, 9, 2, 1.5))
+    show(
+        step(10, accuracy=0.5),
+        step(11, accuracy=0.6),
+        Recovered(3, 9, 2, 1.5, replaces=True),
+    )
     assert show(step(11, accuracy=0.7)) == "steps 10 to 11 are done again"
     assert [each.eval for each in table.run.evaluations] == [
         {"accuracy": 0.5},

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from shlex import quote
 from typing import Final
 
 LIMIT: Final = 2 << 30
@@ -43,6 +42,8 @@ def folder_problem(folder: Path) -> str | None:
         if status.st_uid != os.getuid():
             return "it belongs to another user"
         if status.st_mode & 0o022:
+            from shlex import quote  # rarely needed
+
             return f"other users can write to it: chmod go-w {quote(str(folder))}"
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:

@@ -56,7 +56,7 @@ def test_a_step_is_a_batch_of_its_epoch() -> None:
 
 
 def test_the_start_of_a_run_names_its_steps_and_rows() -> None:
-    start = steps(4).start_at(5, 1)
+    start = steps(4).start_at(5, 1, {})
     assert (start.first_step, start.last_step, start.steps_per_epoch) == (5, 9, 3)
     assert (start.evaluation_every, start.rows, start.evaluation_rows) == (4, 4, 10)
-    assert steps(4, evaluates=False).start_at(1, 1).evaluation_every == 0
+    assert steps(4, evaluates=False).start_at(1, 1, {}).evaluation_every == 0

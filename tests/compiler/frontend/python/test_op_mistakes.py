@@ -192,7 +192,7 @@ MISTAKES: list[tuple[Any, str, str, str | None]] = [
         bad_type,
         "'float33' is not a dtype",
         'layers.data("x", "float33[batch, 4]")',
-        "did you mean 'float32'?",
+        "did you mean 'float32[batch, 4]'?",
     ),
     (
         no_type,
