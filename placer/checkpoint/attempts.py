@@ -97,7 +97,9 @@ def add_attempt(folder: Path, line: Line) -> None:
         is_new = not path.exists()
         with path.open("a+b") as file:
             file.seek(0)
-            file.truncate(file.read().rfind(b"\n") + 1)
+            content = file.read()
+            if content and not content.endswith(b"\n"):
+                file.truncate(content.rfind(b"\n") + 1)
             file.write(msgspec.json.encode(line) + b"\n")
             file.flush()
             os.fsync(file.fileno())

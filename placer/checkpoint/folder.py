@@ -72,6 +72,9 @@ def locked(folder: Path, *, wait: float = 0.0) -> Iterator[bool]:
                 entry.unlink(missing_ok=True)
         yield has_locks
     finally:
+        # A forked process may have a copy of the descriptor, which would keep the lock.
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
 

@@ -56,6 +56,7 @@ AUTO = "auto"
 @click.option("--paced", is_flag=True, hidden=True)
 @click.option("--prediction", hidden=True)
 @click.option("--run-id", default="", hidden=True)
+@click.option("--attempt", type=click.IntRange(min=0), default=0, hidden=True)
 def run_command(
     build: Path,
     node: str,
@@ -69,6 +70,7 @@ def run_command(
     paced: bool,
     prediction: str | None,
     run_id: str,
+    attempt: int,
     **options: Any,
 ) -> None:
     """Run one node of BUILD.
@@ -158,6 +160,7 @@ def run_command(
                 bind=bind,
                 prediction=read_request(prediction) if prediction else None,
                 run_id=run_id,
+                attempt=attempt,
                 signals=signals,
             )
         except PlacerError as error:

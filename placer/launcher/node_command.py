@@ -22,15 +22,18 @@ def node_command(
     paced: bool = False,
     prediction: PredictionRequest | None = None,
     run_id: str = "",
+    attempt: int = 0,
 ) -> list[str]:
     """Return the command line `placer run BUILD --node NODE …` for this interpreter. If
     `paced`, the steps wait for the launcher's callbacks. With `prediction`, the node
-    predicts these rows instead of training. `run_id` is the id of a run with `--restarts`."""
+    predicts these rows instead of training. `run_id` is the id of a run with `--restarts`, and
+    `attempt` the attempt of a process that takes the place of another one."""
     command = [*interpreter(), "run", str(build), "--node", node]
     listed = ",".join(f"{name}={address}" for name, address in endpoints.items())
     command += ["--endpoints", listed, *node_arguments(options)]
     command += [PACED] if paced else []
     command += ["--run-id", run_id] if run_id else []
+    command += ["--attempt", str(attempt)] if attempt else []
     if prediction is not None:
         command += ["--prediction", write_request(prediction)]
     return command

@@ -185,25 +185,25 @@ def _local_starter(
             server = exits.enter_context(opened)
 
         def start(
-            node: str, log: Path, is_control: bool, *, again: bool = False
+            node: str, log: Path, is_control: bool, *, attempt: int | None = None
         ) -> NodeProcess:
             nonlocal server, has_forks
             start_it = partial(
                 start_node,
                 node,
-                command(node),
+                command(node, attempt=attempt or 0),
                 log,
                 environment,
                 takes_orders=is_control,
                 inherited=(key_fd,),
-                again=again,
+                again=attempt is not None,
             )
             try:
                 started = start_it(server=server)
             except ForkError as error:
                 watch(cannot_fork(error))
                 server = None
-                if error.has_ended and has_forks and not again:
+                if error.has_ended and has_forks and attempt is None:
                     raise ForksEnded from error
                 return start_it()
             has_forks = server is not None
@@ -241,9 +241,11 @@ def launch_nodes(
         )
     _make_folder(logs)
 
-    def start_again(child: WatchedNode) -> WatchedNode:
+    def start_again(child: WatchedNode, attempt: int) -> WatchedNode:
+        is_control = child.node == nodes[0]
+        started = start(child.node, child.log, is_control, attempt=attempt)
         child.close()
-        return start(child.node, child.log, child.node == nodes[0], again=True)
+        return started
 
     with catch_signals() as signals, _started(nodes, start, logs) as children:
         return supervise(

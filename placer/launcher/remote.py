@@ -66,11 +66,13 @@ def remote_starter(
     delivery = write_delivery(build, plan, find_key(options.key) or new_key())
 
     def start(
-        node: str, log: Path, is_control: bool, *, again: bool = False
+        node: str, log: Path, is_control: bool, *, attempt: int | None = None
     ) -> NodeProcess:
         host, _ = parse_endpoint(node, endpoints[node])
         remote = remote_command(node, endpoints, options, hosts, paced=paced)
-        child = start_ssh(node, [*ssh, "--", host, remote], log, host, again=again)
+        child = start_ssh(
+            node, [*ssh, "--", host, remote], log, host, again=attempt is not None
+        )
         assert child.order_fd is not None
         # In a thread, because ssh reads only after it has connected.
         write = partial(_deliver, delivery, os.dup(child.order_fd))

@@ -41,8 +41,9 @@ ROOT_GRACE: Final = 3.0
 LEAVE_GRACE: Final = 5.0
 """Seconds after `--lost-after` in which a process must have left a failed attempt."""
 
-StartAgain = Callable[[WatchedNode], WatchedNode]
-"""Starts the process of a node again, and returns it."""
+StartAgain = Callable[[WatchedNode, int], WatchedNode]
+"""Starts the process of a node again, in an attempt of a run that has trained, or in attempt 0
+of one that has not. Returns the process."""
 
 
 @dataclass(slots=True)
@@ -57,9 +58,10 @@ class _Failing:
         staying: the processes that have not left it.
         told: the failures that the user has been told.
         down: the processes that have ended.
-        has_left: whether the control node has left the attempt, or has ended. Its later
-            events are those of the next attempt.
-        start: the event of a first step that may be of the failed attempt.
+        ends: how often each process has ended.
+        control_left: the last attempt that the control node has left.
+        start: the event of a first step whose attempt may be the one that has failed. Once all
+            processes that have ended have joined again, it is that of the next one.
     """
 
     since: float
@@ -69,7 +71,8 @@ class _Failing:
     staying: set[str] = field(default_factory=set)
     told: list[str] = field(default_factory=list)
     down: set[str] = field(default_factory=set)
-    has_left: bool = False
+    ends: Counter[str] = field(default_factory=Counter)
+    control_left: int = -1
     start: Start | None = None
 
     @property
@@ -100,6 +103,7 @@ class Restarts:
         furthest: the last step of all attempts.
         done: the failures after which the run went on.
         failing: the failure from which the run recovers now, if any.
+        joined: the processes that have joined the others since they were started.
     """
 
     limit: int
@@ -111,12 +115,14 @@ class Restarts:
     furthest: int = 0
     done: list[Restart] = field(default_factory=list)
     failing: _Failing | None = None
+    joined: set[str] = field(default_factory=set)
     _metrics: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     _differs: bool = False
     _is_shown: bool = False
     _warned: set[str] = field(default_factory=set)
     _early_ends: Counter[str] = field(default_factory=Counter)
     _due: dict[str, float] = field(default_factory=dict)
+    _frozen_since: dict[str, float] = field(default_factory=dict)
     _begun_steps: Counter[str] = field(default_factory=Counter)
     """The last step that each node has begun in the attempt."""
 
@@ -145,7 +151,8 @@ class Restarts:
             failing.attempt, failing.left_at = event.attempt, time.monotonic()
             failing.staying = joined
         process = NodeId(event.node).process
-        failing.has_left |= process == self.control
+        if process == self.control:
+            failing.control_left = max(failing.control_left, event.attempt)
         if failing.start is not None and event.attempt >= failing.start.attempt:
             failing.start = None
         if not event.root:  # otherwise the process ends
@@ -165,12 +172,19 @@ class Restarts:
         if (failing := self.failing) is not None:
             failing.staying.discard(node)
             failing.down.add(node)
+            failing.ends[node] += 1
             if node == self.control:
-                failing.has_left, failing.start = True, None
+                failing.start = None
         self._early_ends[node] = 0 if joined else self._early_ends[node] + 1
         ends = self._early_ends[node]
         if ends > self.limit:
             text = f"{failure.text}\n  it has failed {ends} times before it joined"
+            return replace(failure, text=text)
+        # The control node counts the attempts that it begins, and ends the run earlier.
+        if failing is not None and failing.ends[node] > self.limit + 1:
+            text = (
+                f"{failure.text}\n  it has failed {failing.ends[node]} times in a row"
+            )
             return replace(failure, text=text)
         pause = 0.0 if ends < 2 else min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (ends - 2))
         self._due[node] = time.monotonic() + pause
@@ -206,35 +220,43 @@ class Restarts:
         """The number of attempts that have begun to train."""
         return len(self.done) + 1
 
+    def start_again(self, child: WatchedNode) -> WatchedNode:
+        """Start the process of a node again."""
+        return self.start(child, self.attempt if self._is_shown else 0)
+
     @property
     def has_due(self) -> bool:
         """Whether a process is to be started later."""
         return bool(self._due)
 
     def stuck(self, children: Sequence[WatchedNode]) -> Iterator[WatchedNode]:
-        """Yield the processes to kill, because they cannot leave a failed attempt: they are
-        frozen, or have taken too long."""
+        """Yield the processes to kill, because they cannot leave a failed attempt or join the
+        next one: they are frozen, or have taken too long."""
         if (failing := self.failing) is None:
+            self._frozen_since.clear()
             return
-        elapsed = time.monotonic() - failing.left_at
+        now = time.monotonic()
+        elapsed = now - failing.left_at
         for child in children:
-            if not child.running or child.node not in failing.staying:
+            if not child.running:
+                continue
+            if child.node not in failing.staying:
+                if not child.is_stopped():
+                    self._frozen_since.pop(child.node, None)
+                elif now - self._frozen_since.setdefault(child.node, now) > (
+                    self.lost_after
+                ):
+                    yield child
                 continue
             is_frozen = elapsed > ROOT_GRACE and child.is_stopped()
             if is_frozen or elapsed > self.lost_after + LEAVE_GRACE:
                 yield child
 
-    def news(self, joined: set[str]) -> Iterator[Event]:
-        """Yield the messages about a failure, once its cause is known, and about its end.
-        `joined` are the processes that have joined the others."""
+    def news(self) -> Iterator[Event]:
+        """Yield the messages about a failure, once its cause is known, and about its end."""
+        yield from self._recover_if_next()
         failing = self.failing
         if failing is None:
-            return
-        if failing.start is not None and failing.down <= joined:
-            # A process that ended before the first attempt has been replaced in time.
-            self.attempt = failing.start.attempt
-            step, workers = failing.start.first_step - 1, failing.start.workers
-            yield from self._recover(failing, step, workers)
             return
         is_known = any(failure.first_hand for failure in failing.failures)
         if is_known or time.monotonic() - failing.since > ROOT_GRACE:
@@ -253,11 +275,14 @@ class Restarts:
             case Resumed() if self.furthest:
                 return
             case NodeWarning():
-                # Each attempt repeats the warnings about the spec and the options.
-                if event.message not in self._warned:
+                # Each attempt repeats the warnings before its first step.
+                if event.message in self._warned:
+                    return
+                if not self._is_shown:
                     self._warned.add(event.message)
-                    yield event
+                yield event
             case Step():
+                yield from self._recover_if_next()
                 yield from self._step(event)
             case State():
                 begun = self._begun_steps
@@ -277,14 +302,22 @@ class Restarts:
     def _begin(self, start: Start) -> Iterator[Event]:
         """Note that all nodes are about to train, in the first attempt or after a failure."""
         failing = self.failing
-        if failing is None or failing.has_left:
-            self.attempt = start.attempt
         if failing is None:
-            return
-        if failing.has_left:
-            yield from self._recover(failing, start.first_step - 1, start.workers)
-        elif start.attempt > failing.attempt:
+            self.attempt = start.attempt
+        elif start.attempt > failing.attempt:  # otherwise its attempt has failed since
             failing.start = start
+            yield from self._recover_if_next()
+
+    def _recover_if_next(self) -> Iterator[Event]:
+        """Note that all nodes train again, if it is known that the next attempt has begun."""
+        failing = self.failing
+        if failing is None or failing.start is None:
+            return
+        if failing.control_left != failing.attempt and failing.down - self.joined:
+            return
+        start = failing.start
+        self.attempt = start.attempt
+        yield from self._recover(failing, start.first_step - 1, start.workers)
 
     def _recover(
         self, failing: _Failing, step: int, workers: Mapping[str, int]

@@ -135,6 +135,7 @@ class _Supervisor:
         states: the last reported state of each node.
         reporters: the nodes that have reported a failure.
         joined: the processes that have joined the others since they were started.
+        stuck: the processes that were killed because they did not leave a failed attempt.
         stops: how many attempts the run had begun when its control node was asked to stop; 0
             if it was not asked.
         since: the time from which the limits of the phase count.
@@ -156,10 +157,13 @@ class _Supervisor:
     frozen: FrozenNodes = field(default_factory=FrozenNodes)
     is_behind: bool = False
     joined: set[str] = field(default_factory=set)
+    stuck: set[str] = field(default_factory=set)
     stops: int = 0
 
     def __post_init__(self) -> None:
         self.calls.on_stop = self._order_stop
+        if self.restarts is not None:
+            self.joined = self.restarts.joined
         self.calls.on_called = self._order_step
         least = 2 if self.interruption.saves else 1
         self.calls.guard = partial(self.signals.raised_from, least)
@@ -197,6 +201,14 @@ class _Supervisor:
     def _goes_on(self) -> bool:
         starts = self.restarts is not None and self.restarts.has_due
         return self.phase is not Phase.ENDING and bool(self.running or starts)
+
+    @property
+    def _recovers(self) -> bool:
+        """Whether the nodes go back after a failure, or repeat steps before they stop."""
+        restarts = self.restarts
+        if restarts is None:
+            return False
+        return restarts.failing is not None or 0 < self.stops < restarts.begun
 
     @property
     def running(self) -> list[WatchedNode]:
@@ -246,7 +258,7 @@ class _Supervisor:
             end=lambda: self._enter(Phase.ENDING),
             can_save=self.result is None
             and (self._past_last_barrier or not self.failures),
-            recovers=self.restarts is not None and self.restarts.failing is not None,
+            recovers=self._recovers,
         )
 
     def _advance(self) -> None:
@@ -255,6 +267,8 @@ class _Supervisor:
         match self.phase:
             case Phase.ENDING:
                 pass
+            case Phase.FINISHING if self._is_left_alone:
+                self._enter(Phase.ENDING)
             case Phase.FINISHING:
                 self._check_exits()
             case _ if self._past_last_barrier:
@@ -264,11 +278,12 @@ class _Supervisor:
                 self._enter(Phase.FINISHING)
             case Phase.RUNNING if self.failures:
                 self._enter(Phase.FAILED)
-            case Phase.RUNNING if self.restarts is not None:
-                self._restart(self.restarts)
-            case Phase.RUNNING if not self.interruption.has_steps:
-                for text in self.frozen.newly_named(self.running):
-                    self.watch(NodeWarning(text))
+            case Phase.RUNNING:
+                if self.restarts is not None:
+                    self._restart(self.restarts)
+                if not self.interruption.has_steps:
+                    for text in self.frozen.newly_named(self.running):
+                        self.watch(NodeWarning(text))
             case Phase.FAILED | Phase.FAILURE_KNOWN if self._are_all_frozen:
                 self._enter(Phase.ENDING)
             case Phase.FAILED if self._is_root_known or elapsed > ROOT_REPORT_GRACE:
@@ -278,13 +293,14 @@ class _Supervisor:
 
     def _restart(self, restarts: Restarts) -> None:
         """Start processes that have ended, and end those that cannot leave an attempt."""
-        for event in restarts.news(self.joined):
+        for event in restarts.news():
             self.watch(event)
         for child in restarts.stuck(self.children):
+            self.stuck.add(child.node)
             child.kill()
         for node in restarts.due(time.monotonic()):
             index = [child.node for child in self.children].index(node)
-            started = self.children[index] = restarts.start(self.children[index])
+            started = self.children[index] = restarts.start_again(self.children[index])
             self._watch_process(started)
 
     def _enter(self, phase: Phase) -> None:
@@ -386,6 +402,15 @@ class _Supervisor:
         """True if all nodes have passed the last barrier, so no node needs another one."""
         states = [last.state for last in self.states.values()]
         return self.result is not None or any(s in AFTER_LAST_BARRIER for s in states)
+
+    @property
+    def _is_left_alone(self) -> bool:
+        """True if a process has failed after the result, for which the others wait. All files
+        are complete."""
+        restarts = self.restarts
+        if restarts is None or self.result is None:
+            return False
+        return restarts.has_due or bool(self.reporters)
 
     def _state_of(self, child: WatchedNode) -> str | None:
         last = self.states.get(child.node)
@@ -500,6 +525,14 @@ class _Supervisor:
         if self.failures or self.result is not None:
             return False
         failure = cause.failure_from_exit(child, self.states.get(node))
+        if node in self.stuck:
+            self.stuck.discard(node)
+            text = f"{node} did not leave the failed attempt, and was ended"
+            failure = Failure(node, text, first_hand=False)
+        # A process that the node has forked may keep the pipe open.
+        if child.report_fd in self.selector.get_map():
+            self.selector.unregister(child.report_fd)
+        child.reports_ended = True
         if not is_reported:
             restarts.fail(failure)
         final = restarts.ended(node, failure, joined=node in self.joined)

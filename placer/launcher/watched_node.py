@@ -91,7 +91,7 @@ class StartNode(Protocol):
     """Starts the process of a node."""
 
     def __call__(
-        self, node: str, log: Path, is_control: bool, *, again: bool = False
+        self, node: str, log: Path, is_control: bool, *, attempt: int | None = None
     ) -> WatchedNode:
         """Start a process.
 
@@ -99,5 +99,6 @@ class StartNode(Protocol):
             node: the name of the node.
             log: its log file.
             is_control: whether it is the control node.
-            again: whether the process takes the place of another one. Its log is extended.
+            attempt: the attempt of a process that takes the place of another one, or 0 if
+                the run has not trained; its log is extended. None for the first process.
         """

@@ -297,7 +297,6 @@ def test_a_recovery_shows_the_nodes_that_it_waits_for(terminal: Console) -> None
     )
     assert show(step(11, accuracy=0.7)) == "steps 10 to 11 are done again"
     assert [each.eval for each in table.run.evaluations] == [
-        {"accuracy": 0.5},
         {"accuracy": 0.7},
     ]
     assert show(step(12)) == ""

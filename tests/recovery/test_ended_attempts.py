@@ -49,7 +49,8 @@ def test_the_same_error_at_the_same_step_ends_a_run_at_the_second_time(small):
     text = failed(small, fault, run=run, restarts=5)
     assert "ValueError: no such row" in text
     assert "failed again at the same step, with the same error" in text
-    assert [type(each) for each in run.events].count(Recovered) == 1
+    # The launcher may learn of the second failure before it knows that all nodes train again.
+    assert [type(each) for each in run.events].count(Recovered) <= 1
 
 
 def test_an_error_before_the_first_step_of_the_first_attempt_ends_a_run(small):

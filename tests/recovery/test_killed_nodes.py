@@ -54,12 +54,13 @@ def test_nodes_are_killed_before_each_call_of_a_step_and_in_states_of_each_kind(
     )
     check_undisturbed(run, whole, restarts=None)
     killed = [each.node for each in run.result.restarts]
-    assert killed.count("worker:1") == 12
-    assert killed.count("ps:0") == 6
-    assert len(killed) > 12 + 6 + 6
+    # Failures that are closer together than the reports of the nodes are one restart.
+    assert 9 <= killed.count("worker:1") <= 12
+    assert 4 <= killed.count("ps:0") <= 6
+    assert len(killed) > 18
     first = next(each for each in run.result.restarts if each.node == "worker:1")
     assert re.fullmatch(
-        r"worker:1 was killed by SIGKILL( at step \d or later)?(; .*)?", first.what
+        r"worker:1 (was killed by SIGKILL|failed: seen from ps:\d: lost).*", first.what
     )
 
 

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from placer.channel.incarnations import Incarnations
 from placer.channel.interface import Aborted, Cause
 from placer.channel.keys import RunKey
@@ -27,7 +29,7 @@ from placer.channel.thread_channel import thread_channels
 from placer.plan.plan import NodePlan, Plan, neighbours
 from placer.runtime.callbacks.event_queue import EventQueue
 from placer.runtime.callbacks.event_relay import EventRelay, RelayedReport
-from placer.runtime.control.events import Event, Report
+from placer.runtime.control.events import Event, Left, NodeFailure, Report
 from placer.runtime.control.execution import Execution
 from placer.runtime.control.failure import failure_event
 from placer.runtime.control.options import Options
@@ -67,7 +69,8 @@ class NodeRun:
         on_attempt: called with the first execution of each attempt.
         on_end: called when the last attempt has ended, before its channel is closed.
         number: the number of the attempt.
-        has_begun: whether an attempt has begun.
+        has_begun: whether this process has begun an attempt.
+        continues: whether the run had trained before this process started.
         channel: the session of the attempt.
         execution: the first execution of the attempt.
     """
@@ -90,6 +93,7 @@ class NodeRun:
     on_end: Callable[[], object] = lambda: None
     number: int = 1
     has_begun: bool = False
+    continues: bool = False
     channel: Session | None = None
     execution: Execution | None = None
     incarnations: Incarnations = field(default_factory=Incarnations)
@@ -124,7 +128,12 @@ class NodeRun:
 
     def _event(self, error: BaseException) -> Event:
         attempt = self.number if self.options.restarts else 0
-        return failure_event(self.node, error, self.channel, attempt)
+        event = failure_event(self.node, error, self.channel, attempt)
+        if self.channel is None and attempt > 1 and isinstance(event, NodeFailure):
+            # Without a session, no error of the program; the process is started again.
+            cause = replace(event.cause, is_final=False)
+            return Left(self.node, attempt, cause, event.root, event.message)
+        return event
 
     def exit_without_launcher(self) -> None:
         """End this process, because its launcher has ended."""
@@ -178,6 +187,7 @@ class NodeRun:
                     options,
                     self.report,
                     attempt=self.number,
+                    continues=self.continues,
                     run=self.id if each.name == plan.control else "",
                     shared_rows=self.rows,
                     paced=self.paced,

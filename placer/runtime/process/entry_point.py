@@ -82,6 +82,7 @@ def run(
     relay: bool = False,
     bind: str | None = None,
     run_id: str = "",
+    attempt: int = 0,
     prediction: PredictionRequest | None = None,
     signals: NodeSignals | None = None,
 ) -> Outcome | None:
@@ -110,6 +111,8 @@ def run(
             `endpoints` that other nodes use.
         run_id: the id that all attempts of a run with `--restarts` have in common. The
             launcher chooses it.
+        attempt: the last attempt of a run that has trained, if this process takes the place
+            of another one; otherwise 0.
         prediction: predict these rows instead of training.
         signals: handles the signals to this process; by default the caller handles them.
 
@@ -183,6 +186,8 @@ def run(
         pipe,
         relayed,
     )
+    if attempt:
+        process.number, process.continues = attempt, True
     if signals is not None:
         process.on_end = signals.unwind
     if signals is not None and not launched:

@@ -1,4 +1,4 @@
-"""Warns about silent nodes, and ends the run if a node is lost."""
+"""Warns about silent nodes, and ends the attempt if a node is lost."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ def watch_peers(executions: Sequence[Execution], channel: Session) -> None:
         if event.state is PeerState.SILENT and names_it:
             doing = channel.doing(event.peer)
             at = f", last at {doing}" if doing else ""
+            then = "all nodes go back" if execution.options.restarts else "the run ends"
             execution.report(
                 NodeWarning(
-                    f"{event.peer} has been silent for {event.seconds:.0f} s{at}; the run "
-                    f"ends if it is silent for {lost_after:g} s (--lost-after)"
+                    f"{event.peer} has been silent for {event.seconds:.0f} s{at}; {then}"
+                    f" if it is silent for {lost_after:g} s (--lost-after)"
                 )
             )
         elif event.state is PeerState.RETURNED and names_it:

@@ -30,10 +30,12 @@ from placer.checkpoint.folder import (
     locked,
 )
 from placer.checkpoint.manifest import Manifest
+from placer.errors import CheckpointError
 from placer.runtime.control.barrier import BEGIN, barrier
+from placer.runtime.control.checkpoint_settings import CheckpointSettings
 from placer.runtime.control.events import NodeWarning
 from placer.runtime.control.execution import Execution
-from placer.runtime.control.failure import NoFurtherError
+from placer.runtime.control.failure import FinalError, NoFurtherError
 
 NO_LOCKS = (
     "the file system of '{folder}' has no locks: a process that was cut off from the run"
@@ -68,7 +70,7 @@ def begin_attempt(execution: Execution, contexts: ExitStack) -> Beginning:
 
     Raises:
         CheckpointError: on the control node, if the folder cannot be locked, or contains
-            the checkpoints of another run.
+            the checkpoints of another run; with `--restarts`, a FinalError.
         NoFurtherError: on the control node, if the run must not begin another attempt.
     """
     options, settings = execution.options, execution.checkpointing
@@ -78,27 +80,13 @@ def begin_attempt(execution: Execution, contexts: ExitStack) -> Beginning:
     if settings is None:
         return begun
     if execution.is_control:
-        folder = settings.folder
-        earlier = _begun(_of_run(folder, execution.run))
-        execution.continues = bool(earlier)
-        # A process of an earlier attempt may still hold the lock.
-        wait = options.join_timeout if earlier or execution.attempt > 1 else 0.0
-        has_locks = begun.lock.enter_context(locked(folder, wait=wait))
-        if not earlier:
-            check_continues(folder, options.resume)
-            if options.restarts and not has_locks:
-                execution.report(NodeWarning(NO_LOCKS.format(folder=folder)))
-        if settings.best is not None:
-            check_best_is_free(folder)
-        listed = list_checkpoints(folder)
-        newest = listed[0][1] if listed else None
-        if execution.run:
-            _count(execution, folder, newest)
-        # The folder may have checkpoints of the run that this one resumes.
-        is_own = bool(
-            earlier and newest is not None and newest.sequence > earlier[0].sequence
-        )
-        named = folder if is_own else named
+        try:
+            named, is_own = _choose(execution, settings, begun)
+        except CheckpointError as error:
+            if not options.restarts:
+                raise
+            # Another attempt would find the same.
+            raise FinalError(error.message, hint=error.hint) from error
     if options.restarts:
         facts = {
             "resumes": named is not None,
@@ -110,6 +98,35 @@ def begin_attempt(execution: Execution, contexts: ExitStack) -> Beginning:
         execution.continues = bool(chosen["continues"])
     begun.named = named if execution.is_control else None
     return begun
+
+
+def _choose(
+    execution: Execution, settings: CheckpointSettings, begun: Beginning
+) -> tuple[Path | None, bool]:
+    """Lock the folder, and return the checkpoint to continue from, if any, and whether it is of
+    this run."""
+    options, named = execution.options, execution.options.resume
+    folder = settings.folder
+    earlier = _begun(_of_run(folder, execution.run))
+    execution.continues = bool(earlier)
+    # A process of an earlier attempt may still hold the lock.
+    wait = options.join_timeout if earlier or execution.attempt > 1 else 0.0
+    has_locks = begun.lock.enter_context(locked(folder, wait=wait))
+    if not earlier:
+        check_continues(folder, options.resume)
+        if options.restarts and not has_locks:
+            execution.report(NodeWarning(NO_LOCKS.format(folder=folder)))
+    if settings.best is not None:
+        check_best_is_free(folder)
+    listed = list_checkpoints(folder)
+    newest = listed[0][1] if listed else None
+    if execution.run:
+        _count(execution, folder, newest)
+    # The folder may have checkpoints of the run that this one resumes.
+    is_own = bool(
+        earlier and newest is not None and newest.sequence > earlier[0].sequence
+    )
+    return (folder if is_own else named), is_own
 
 
 def _of_run(folder: Path, run: str) -> list[Line]:
@@ -142,7 +159,8 @@ def _count(execution: Execution, folder: Path, newest: Manifest | None) -> None:
 def note_failure(execution: Execution, cause: Cause) -> None:
     """Add the failure of an attempt to the file of attempts, on the control node. Only the
     process that has begun the attempt does: else the folder may belong to another run, or the
-    attempt to an earlier process."""
+    attempt to an earlier process. Warns if the file cannot be written: the next attempt then
+    ends the run."""
     settings = execution.checkpointing
     if settings is None or cause.is_final or not execution.is_counted:
         return
@@ -155,4 +173,7 @@ def note_failure(execution: Execution, cause: Cause) -> None:
         cause.is_error and execution.plan.is_repeatable,
         time.time(),
     )
-    add_attempt(settings.folder, failed)
+    try:
+        add_attempt(settings.folder, failed)
+    except CheckpointError as error:
+        execution.report(NodeWarning(error.message))
