@@ -306,6 +306,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "--order-fd": "hidden: of launchers",
         "--paced": "hidden: of launchers",
         "--prediction": "hidden: of launchers",
+        "--attempt": "hidden: of launchers",
         "--run-id": "hidden: of launchers",
     },
     "schema": {},

@@ -40,7 +40,14 @@ HAS_BLOCK = re.compile(
 RUN = {name for name in PAGES if HAS_BLOCK.search((ROOT / name).read_text())}
 INSTALLED = {"docs/start/tutorial.md", "docs/start/tutorial-flax.md"}
 """Pages that `.ci/installed.py` runs in full, in every run of the checks."""
-LONG = {"docs/coming-from/paddlepaddle.md", "docs/how-to/daily-clicks.md"}
+LONG = {
+    "docs/coming-from/jax.md",
+    "docs/coming-from/paddlepaddle.md",
+    "docs/coming-from/ray-train.md",
+    "docs/how-to/comparing-runs.md",
+    "docs/how-to/daily-clicks.md",
+    "docs/learn/sparse-tables.md",
+}
 """Pages of more than ten seconds even if they are cut short; the slow tests run them."""
 MOST_NO_RUN = 40
 

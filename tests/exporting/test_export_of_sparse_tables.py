@@ -80,7 +80,7 @@ def trained(folder, table, ids="int64", graph=()):
     return folder / "build", folder / "saved"
 
 
-@pytest.mark.parametrize("name", slow_but(["drawn", "combined"], TABLES))
+@pytest.mark.parametrize("name", slow_but(["combined"], TABLES))
 def test_an_exported_model_and_predictions_look_up_the_same_rows(tmp_path, name):
     ids = "uint64" if name == "unsigned" else "int64"
     build, saved = trained(tmp_path, TABLES[name], ids)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from support.histories import read_losses
 from support.imported_files import load_program, write_program
+from support.marks import slow_but
 
 import placer
 from placer.compiler.driver import compile
@@ -72,7 +73,7 @@ def plain(module: Any, library: str) -> tuple[list[float], Any, np.ndarray]:
 @pytest.mark.filterwarnings(
     "ignore:jax.core.get_opaque_trace_state is deprecated:DeprecationWarning"
 )
-@pytest.mark.parametrize("library", ["haiku", "keras"])
+@pytest.mark.parametrize("library", slow_but(["haiku"], ["haiku", "keras"]))
 def test_state_is_that_of_the_library(library: str, tmp_path: Path) -> None:
     os.environ.setdefault("KERAS_BACKEND", "jax")
     pytest.importorskip(library)

@@ -161,6 +161,7 @@ def check_killed(whole: Whole, folder: Path, kills: int, seed: int) -> None:
     assert killed == kills
 
 
+@pytest.mark.slow  # tests/recovery kills nodes at each point of a run
 def test_a_run_that_is_killed_at_random_moments_has_the_same_bits(whole, tmp_path):
     check_killed(whole, tmp_path, kills=3, seed=0)
 
