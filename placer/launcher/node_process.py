@@ -127,16 +127,13 @@ def start_node(
             return _watched(node, log, process, reports, order)
 
 
-def start_ssh(
-    node: str, command: Sequence[str], log: Path, host: str, *, again: bool = False
-) -> NodeProcess:
+def start_ssh(node: str, command: Sequence[str], log: Path, host: str) -> NodeProcess:
     """Start an ssh process that runs a node on another machine. The node reads orders
     from the standard input of ssh and writes events to its standard output. The
-    standard error of ssh goes to `log`, which is extended if the process starts `again`.
-    Raises RunError if ssh cannot be started."""
+    standard error of ssh goes to `log`. Raises RunError if ssh cannot be started."""
     with (
         _pipes(node, orders=True) as (reports, order, (end, read)),
-        log.open("ab" if again else "wb") as output,
+        log.open("wb") as output,
     ):
         process = Child.start(command, stdin=read, stdout=end, stderr=output)
         child = _watched(node, log, process, reports, order)

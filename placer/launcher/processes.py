@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec import structs
 
@@ -31,7 +32,7 @@ from placer.place.node_kinds import NodeId
 from placer.plan.plan import Plan
 from placer.runtime.callbacks.callbacks import CallbackQueue
 from placer.runtime.control.checkpoint_settings import checkpoint_settings
-from placer.runtime.control.events import NodeWarning
+from placer.runtime.control.events import CheckpointSaved, Event, NodeWarning
 from placer.runtime.control.options import Options
 from placer.runtime.control.result import Outcome, Result
 from placer.runtime.prediction.request import PredictionRequest
@@ -40,6 +41,8 @@ from placer.runtime.saving.start_choice import choose_start
 from placer.runtime.signals.interruption import Interruption
 from placer.runtime.signals.signals import catch_signals
 from placer.system.descriptors import is_readable
+
+AnyEvent = TypeVar("AnyEvent", bound=Event)
 
 
 def run_processes(
@@ -80,13 +83,13 @@ def run_processes(
                 [*plan.processes],
                 start,
                 logs.folder,
-                watch,
+                watch if keeps else partial(_watch_removed, watch),
                 interruption,
                 calls,
                 partial(_restarts, plan, options) if options.restarts else None,
             )
-            if not keeps and isinstance(result, Result):
-                result = structs.replace(result, best=None)
+            if not keeps:
+                result = _without_best(result)
     logs.failed = result.failed_late
     return result
 
@@ -104,6 +107,21 @@ def _with_checkpoints(
     folder = Path(tempfile.mkdtemp(prefix="checkpoints-", dir=logs.folder))
     yield replace(options, checkpoint=folder), False
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _watch_removed(watch: Watch, event: Event) -> None:
+    """Pass on an event of a run whose checkpoints are removed after a success."""
+    watch(_without_best(event))
+
+
+def _without_best(event: AnyEvent) -> AnyEvent:
+    """Return an event or a result that names no best checkpoint."""
+    match event:
+        case Result():
+            return structs.replace(event, best=None)
+        case CheckpointSaved():
+            return structs.replace(event, best=False)
+    return event
 
 
 def _run_job(

@@ -68,11 +68,10 @@ def remote_starter(
     def start(
         node: str, log: Path, is_control: bool, *, attempt: int | None = None
     ) -> NodeProcess:
+        assert attempt is None, "`check_launch` refuses --restarts"
         host, _ = parse_endpoint(node, endpoints[node])
         remote = remote_command(node, endpoints, options, hosts, paced=paced)
-        child = start_ssh(
-            node, [*ssh, "--", host, remote], log, host, again=attempt is not None
-        )
+        child = start_ssh(node, [*ssh, "--", host, remote], log, host)
         assert child.order_fd is not None
         # In a thread, because ssh reads only after it has connected.
         write = partial(_deliver, delivery, os.dup(child.order_fd))

@@ -134,7 +134,7 @@ class Restarts:
             self.failing = _Failing(time.monotonic())
         self.failing.failures.append(failure)
 
-    def left(self, event: Left, failure: Failure, joined: set[str]) -> None:
+    def note_left(self, event: Left, failure: Failure, joined: set[str]) -> None:
         """Note that a process has left an attempt.
 
         Args:
@@ -158,7 +158,7 @@ class Restarts:
         if not event.root:  # otherwise the process ends
             failing.staying.discard(process)
 
-    def ended(self, node: str, failure: Failure, *, joined: bool) -> Failure | None:
+    def note_exit(self, node: str, failure: Failure, *, joined: bool) -> Failure | None:
         """Note that a process has ended, and plan its next start.
 
         Args:
@@ -343,7 +343,7 @@ class Restarts:
         self.done.append(event.restart)
         yield event
 
-    def end(self, steps: int) -> Iterator[Event]:
+    def finish(self, steps: int) -> Iterator[Event]:
         """Note that the run has a result after `steps` steps. If the last attempt had nothing
         left to train, it ends the recovery."""
         if self.failing is not None:

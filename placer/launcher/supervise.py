@@ -455,7 +455,7 @@ class _Supervisor:
                 if self.restarts is not None and self.result is None:
                     failure = cause.failure_from_report(event)
                     joined = self.joined & {child.node for child in self.running}
-                    self.restarts.left(event, failure, joined)
+                    self.restarts.note_left(event, failure, joined)
                 if event.root:
                     self.reporters.add(child.node)
             case NodeFailure():
@@ -481,7 +481,7 @@ class _Supervisor:
             return
         furthest = self.restarts.furthest
         if isinstance(event, Result):
-            for each in self.restarts.end(event.steps):
+            for each in self.restarts.finish(event.steps):
                 self._pass_on(each)
             event = self.result = replace(event, restarts=tuple(self.restarts.done))
         for each in self.restarts.pass_on(event):
@@ -535,7 +535,7 @@ class _Supervisor:
         child.reports_ended = True
         if not is_reported:
             restarts.fail(failure)
-        final = restarts.ended(node, failure, joined=node in self.joined)
+        final = restarts.note_exit(node, failure, joined=node in self.joined)
         if final is not None:
             self.failures.append(final)
         self.joined.discard(node)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from support.file_operations import before_operations
 
@@ -15,6 +17,8 @@ from placer.checkpoint.attempts import (
     why_no_further,
 )
 from placer.errors import CheckpointError
+from placer.runtime.control.failure import FinalError
+from placer.runtime.saving.resumed_checkpoint import _of_this_run
 
 
 def begun(step: int, run: str = "a") -> AttemptBegun:
@@ -97,3 +101,11 @@ def test_the_same_error_at_the_same_position_ends_a_run(errors, ends):
     why = why_no_further([*lines, begun(4)], 9, "worker:0")
     assert bool(why) is ends
     assert why.endswith("again at the same step, with the same error" if ends else "")
+
+
+def test_checkpoints_of_the_resumed_run_are_not_those_of_this_run():
+    tried = [SimpleNamespace(manifest=SimpleNamespace(sequence=n)) for n in (7, 6, 5)]
+    own = _of_this_run(iter(tried), after=5)
+    assert [next(own), next(own)] == tried[:2]
+    with pytest.raises(FinalError, match="all checkpoints of this run are damaged"):
+        next(own)

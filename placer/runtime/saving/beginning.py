@@ -52,12 +52,14 @@ class Beginning:
         is_own: whether the checkpoint is of an earlier attempt of this run. `--shrink` and
             `--partial` then have no effect.
         named: the checkpoint or folder of checkpoints; only on the control node.
+        after: the sequence number after which the checkpoints of the folder are of this run.
         lock: unlocks the folder of checkpoints; only on the control node.
     """
 
     resumes: bool
     is_own: bool = False
     named: Path | None = None
+    after: int = 0
     lock: ExitStack = field(default_factory=ExitStack)
 
 
@@ -123,9 +125,8 @@ def _choose(
     if execution.run:
         _count(execution, folder, newest)
     # The folder may have checkpoints of the run that this one resumes.
-    is_own = bool(
-        earlier and newest is not None and newest.sequence > earlier[0].sequence
-    )
+    begun.after = earlier[0].sequence if earlier else 0
+    is_own = bool(earlier and newest is not None and newest.sequence > begun.after)
     return (folder if is_own else named), is_own
 
 

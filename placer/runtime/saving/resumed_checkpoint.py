@@ -6,7 +6,7 @@ finds a damaged file, all nodes try the previous checkpoint in the folder.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,12 +15,14 @@ import msgspec
 
 from placer.checkpoint.choice import candidates, is_checkpoint, is_first_start
 from placer.checkpoint.manifest import FILE, Progress
+from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError
 from placer.plan.plan import Plan
 from placer.runtime.asynchronous.local_values import LocalValues
 from placer.runtime.control.barrier import RESUME, barrier
 from placer.runtime.control.events import NodeWarning, Resumed
 from placer.runtime.control.execution import Execution
+from placer.runtime.control.failure import FinalError
 from placer.runtime.control.handshake import fingerprint
 from placer.runtime.saving.beginning import Beginning
 from placer.runtime.saving.resumed_tables import Choice, load_tables
@@ -92,6 +94,8 @@ def resume(
         if named is not None
         else iter(())
     )
+    if beginning.is_own:
+        tried = _of_this_run(tried, beginning.after)
     partial = execution.options.partial and not beginning.is_own
     while True:
         choice, checkpoint = Choice(), None
@@ -130,6 +134,21 @@ def resume(
             execution.report(NodeWarning(NOT_KEPT))
     written = checkpoint.manifest.written if checkpoint is not None else 0.0
     return Continued(progress, Path(choice.path), written)
+
+
+def _of_this_run(tried: Iterator[Checkpoint], after: int) -> Iterator[Checkpoint]:
+    """Yield the checkpoints of this run. Those up to `after` are of the run that it resumes:
+    `--shrink` and `--partial` apply to them. Raises FinalError if no checkpoint is left."""
+    try:
+        for checkpoint in tried:
+            if checkpoint.manifest.sequence <= after:
+                break
+            yield checkpoint
+        raise CheckpointError("all checkpoints of this run are damaged")
+    except CheckpointError as error:
+        raise FinalError(
+            error.message, hint="start the run again with the same command"
+        ) from error
 
 
 def _is_first_start(execution: Execution, named: Path) -> bool:
