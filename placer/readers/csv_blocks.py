@@ -230,7 +230,8 @@ _QUOTED = rb'"[^"]*+(?:""[^"]*+)*+'
 def _plain(delimiter: str) -> re.Pattern[bytes]:
     """Return a pattern of text whose quotes all belong to cells."""
     inner = b"[^%b\r\n]" % re.escape(delimiter.encode())
-    return re.compile(b'(?:[^"]*+(?<!%b)%b"(?!%b))*+[^"]*+' % (inner, _QUOTED, inner))
+    # Before 3.11.5, Python's `*+` of the outer group would also match half a quoted cell.
+    return re.compile(b'(?:[^"]*+(?<!%b)%b"(?!%b))*[^"]*+' % (inner, _QUOTED, inner))
 
 
 @lru_cache(maxsize=8)
