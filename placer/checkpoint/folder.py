@@ -61,6 +61,7 @@ def locked(folder: Path, *, wait: float = 0.0) -> Iterator[bool]:
         raise CheckpointError(
             f"checkpoints cannot be written to '{folder}': {error.strerror}"
         ) from error
+    owner = os.getpid()
     try:
         has_locks = _lock(descriptor, folder, time.monotonic() + wait)
         for entry in folder.iterdir():
@@ -72,9 +73,11 @@ def locked(folder: Path, *, wait: float = 0.0) -> Iterator[bool]:
                 entry.unlink(missing_ok=True)
         yield has_locks
     finally:
-        # A forked process may have a copy of the descriptor, which would keep the lock.
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        # A forked process may have a copy of the descriptor, which would keep the lock. It must
+        # not unlock the folder itself.
+        if os.getpid() == owner:
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
 
