@@ -88,6 +88,7 @@ def request_job(build: Path, plan: Plan, options: Options, on: OnEngine) -> JobR
         key=find_key(options.key) or new_key(),
         run_id=secrets.token_hex(8) if options.restarts else "",
         restarts=options.restarts,
+        join_timeout=options.join_timeout,
         reads=_named_files(options, "read"),
         writes=_named_files(options, "written"),
         folders=_named_files(options, "folder"),

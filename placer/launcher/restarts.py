@@ -351,6 +351,12 @@ class Restarts:
         self._begun_steps.clear()
         self.done.append(event.restart)
         yield event
+        if 0 < self.furthest < step:
+            yield NodeWarning(
+                f"steps {self.furthest + 1:,} to {step:,} are not reported: their events were"
+                f" lost with {failing.cause.node}"
+            )
+            self.furthest = step
 
     def finish(self, steps: int) -> Iterator[Event]:
         """Note that the run has a result after `steps` steps. If the last attempt had nothing

@@ -72,6 +72,7 @@ class JobRequest:
         run_id: the id of a run with `--restarts`, for the option `--run-id` of its nodes;
             else empty.
         restarts: the value of `--restarts`.
+        join_timeout: seconds in which a lost node must be started again.
     """
 
     name: str
@@ -89,6 +90,7 @@ class JobRequest:
     deadline: float = 600.0
     run_id: str = ""
     restarts: int = 0
+    join_timeout: float = 600.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,12 @@
 See `docs/how-to/ray.md` for its use.
 """
 
-from placer.launcher.engines.ray.engine import OPTIONS, submit, watch, write
+from placer.launcher.engines.ray.engine import (
+    OPTIONS,
+    RESTARTS,
+    submit,
+    watch,
+    write,
+)
 
-__all__ = ["OPTIONS", "submit", "watch", "write"]
+__all__ = ["OPTIONS", "RESTARTS", "submit", "watch", "write"]

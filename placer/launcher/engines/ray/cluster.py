@@ -113,6 +113,11 @@ class Head:
         return f"the head of the Ray cluster, {self.address}, answers again"
 
 
+def explain(error: Exception, head: Head) -> str:
+    """Return the text of an error of Ray, and whether the head may be its cause."""
+    return f"{error}\n{head.problem()}"
+
+
 def _refusal(address: str, timeout: float) -> str:
     try:
         socket.create_connection(parse_endpoint("Ray", address), timeout).close()

@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -20,16 +20,13 @@ import msgspec
 import ray
 import ray.exceptions
 
-from placer.channel.endpoint import parse_endpoint
 from placer.errors import PlacerError, RunError, install_extra
-from placer.launcher.engines.ray.cluster import Head, connect
+from placer.launcher.engines.ray.cluster import Head, connect, explain
 from placer.launcher.engines.ray.files import RayJobDescription, read_build
+from placer.launcher.engines.ray.follower import Follower
 from placer.launcher.engines.ray.messages import (
     STOP,
-    Ended,
     Failed,
-    Lines,
-    Log,
     Message,
     Note,
     write_message,
@@ -44,11 +41,6 @@ POLL: Final = 1.0
 """Seconds between two checks for time limits."""
 QUIET: Final = 3.0
 """Seconds that a job waits for machines before the user is told."""
-SILENT: Final = 60.0
-"""Seconds without an answer after which an actor counts as lost. A working actor
-answers every few seconds."""
-STOPPED: Final = 10.0
-"""If two checks are this many seconds apart, this process itself was stopped."""
 EXIT_GRACE: Final = 20.0
 """Seconds in which a job must end once it is told to."""
 _PLACER_HINT: Final = (
@@ -97,23 +89,19 @@ def _run(
         check_fits(ray, job)
     nodes = orders.nodes = RayNodes(job)
     try:
-        driver = _Driver(job, nodes, head, tell)
+        driver = _Start(job, nodes, head, tell)
         driver.wait_for_machines()
-        nodes.make_actors()
-        addresses: dict[str, str] = driver.call_all(nodes.where())
-        hosts = {
-            node: parse_endpoint(node, address)[0]
-            for node, address in addresses.items()
-        }
-        where = ", ".join(sorted({*hosts.values()}))
+        nodes.make_actors(files)
+        nodes.addresses = driver.call_all(nodes.where)
+        where = ", ".join(sorted({*map(nodes.host, nodes.actors)}))
         tell(
             Note(
                 f"Ray job {context.get_job_id()} of the cluster {head.address}:"
-                f" {len(hosts)} nodes run on {where}"
+                f" {len(nodes.actors)} nodes run on {where}"
             )
         )
-        driver.call_all(nodes.run(files, addresses))
-        last = driver.follow(hosts)
+        driver.call_all(nodes.run)
+        last = Follower(job, nodes, head, tell).follow()
         nodes.end()
         # The launcher may end after this message, so nothing else may still run.
         tell(last)
@@ -169,8 +157,8 @@ def _read_line() -> bytes:
     return line
 
 
-class _Driver:
-    """Follows a job, and passes its messages to `tell`."""
+class _Start:
+    """Starts the nodes of a job, and passes its messages to `tell`."""
 
     def __init__(
         self,
@@ -195,8 +183,9 @@ class _Driver:
                 is_said = True
                 self._tell(Note(f"waits at most {self._job.timeout} s for machines"))
 
-    def call_all(self, calls: Mapping[str, Any]) -> dict[str, Any]:
-        left = {ref: node for node, ref in calls.items()}
+    def call_all(self, call: Callable[[str], Any]) -> dict[str, Any]:
+        """Call the actors of all nodes, and return their results by the names of the nodes."""
+        left = {call(node): node for node in self._nodes.actors}
         results = {}
         while left:
             for ref in ray.wait([*left], timeout=POLL)[0]:
@@ -207,7 +196,7 @@ class _Driver:
                     f"Ray has not started {', '.join(left.values())} within"
                     f" {self._job.timeout} s"
                 )
-        return {node: results[node] for node in calls}
+        return {node: results[node] for node in self._nodes.actors}
 
     def _get(self, ref: Any, what: str) -> Any:
         try:
@@ -217,60 +206,8 @@ class _Driver:
             raise RunError(f"{what}: {error.cause}", hint=hint) from None
         except ray.exceptions.RayError as error:
             hint = hint_without_placer(str(error), _PLACER_HINT)
-            message = quoting(f"{what}: Ray says", self._why(error))
+            message = quoting(f"{what}: Ray says", explain(error, self._head))
             raise RunError(message, hint=hint) from None
-
-    def _why(self, error: BaseException) -> str:
-        return f"{error}\n{self._head.problem()}"
-
-    def follow(self, hosts: Mapping[str, str]) -> Ended:
-        """Pass on the output and the ends of the nodes; return the last end."""
-        actors = self._nodes.actors
-        reads = {actor.read.remote(): node for node, actor in actors.items()}
-        asked = dict.fromkeys(actors, time.monotonic())
-        looked = time.monotonic()
-        while True:
-            ready = ray.wait([*reads], timeout=POLL)[0]
-            now = time.monotonic()
-            if now - looked > STOPPED:
-                asked = dict.fromkeys(asked, now)
-            looked = now
-            ends = []
-            for ref in ready:
-                node = reads.pop(ref)
-                end = self._take(ref, node, hosts[node])
-                if end is None:
-                    reads[actors[node].read.remote()] = node
-                    asked[node] = now
-                else:
-                    ends.append(end)
-            for ref, node in [*reads.items()]:
-                if now - asked[node] > SILENT:
-                    del reads[ref]
-                    why = f"its actor in Ray has not answered for {SILENT:g} s"
-                    ends.append(Ended(node, None, why, hosts[node]))
-            last = ends.pop() if ends and not reads else None
-            for end in ends:
-                self._tell(end)
-            if last is not None:
-                return last
-            if news := self._head.look():
-                self._tell(Note(news))
-
-    def _take(self, ref: Any, node: str, host: str) -> Ended | None:
-        """Pass on the output of a node; return its end if it has ended."""
-        try:
-            output = ray.get(ref)
-        except ray.exceptions.RayError as error:
-            why = f"Ray says: {in_one_line(self._why(error))}"
-            return Ended(node, None, why, host)
-        if output.lines:
-            self._tell(Lines(node, output.lines))
-        if output.log:
-            self._tell(Log(node, output.log))
-        if output.status is None:
-            return None
-        return Ended(node, output.status, "", host)
 
 
 if __name__ == "__main__":

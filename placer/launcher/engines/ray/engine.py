@@ -72,6 +72,7 @@ OPTIONS: Final = (
         "Wait for machines that an autoscaler may add to the cluster.",
     ),
 )
+RESTARTS: Final = True
 LOG: Final = "ray.log"
 """The file for the output of Ray."""
 END_GRACE: Final = 30.0

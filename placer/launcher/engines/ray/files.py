@@ -73,6 +73,8 @@ class RayJobDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         nodes: the resources of each node by its name; the first is the control node.
         arguments: the arguments of `placer run` after the build and the node.
         secret: the secret of the run's key.
+        restarts: the value of `--restarts`.
+        join_timeout: the seconds in which Ray must start a lost actor again.
     """
 
     name: str
@@ -84,6 +86,8 @@ class RayJobDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     nodes: dict[str, Bundle]
     arguments: list[str]
     secret: bytes
+    restarts: int = 0
+    join_timeout: float = 600.0
 
     def __repr__(self) -> str:
         return f"<Ray job {self.name}>"  # must not show the secret
@@ -91,6 +95,7 @@ class RayJobDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 def describe_job(request: JobRequest, options: Mapping[str, Any]) -> RayJobDescription:
     """Return the description of a job for its driver."""
+    run_id = [f"--run-id={request.run_id}"] if request.run_id else []
     return RayJobDescription(
         name=request.name,
         digest=request.plan.digest,
@@ -102,8 +107,10 @@ def describe_job(request: JobRequest, options: Mapping[str, Any]) -> RayJobDescr
             node: Bundle(options["cpus"], needs.gpus, options["memory"] or needs.memory)
             for node, needs in request.needs.items()
         },
-        arguments=_arguments(request),
+        arguments=[*_arguments(request), *run_id],
         secret=request.key.secret,
+        restarts=request.restarts,
+        join_timeout=request.join_timeout,
     )
 
 

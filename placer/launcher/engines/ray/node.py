@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import IO, Final
 
-from placer.channel.endpoint import show_endpoint
+from placer.channel.endpoint import parse_endpoint, show_endpoint
 from placer.channel.keys import RunKey, pass_key
 from placer.channel.ports import free_ports
 from placer.errors import RunError
@@ -64,10 +64,12 @@ class RayNode:
 
     Args:
         node: the name of the node.
+        takes_orders: True if the process reads orders: other nodes may move while it runs.
     """
 
-    def __init__(self, node: str) -> None:
+    def __init__(self, node: str, *, takes_orders: bool = False) -> None:
         self._node = node
+        self._orders = _open_pipe() if takes_orders else -1
         self._port: socket.socket | None = None
         self._process: Child | None = None
         self._threads = OwnedThreads()
@@ -86,12 +88,24 @@ class RayNode:
         self.kill()
         os._exit(1)
 
-    def where(self) -> str:
-        """Choose the address of the node, and reserve its port until the node starts."""
+    def where(self, before: str = "") -> str:
+        """Choose the address of the node, and reserve its port until the node starts.
+
+        Args:
+            before: the address of the actor whose place this one takes. It is chosen again
+                if the machine is the same and the port is free. An actor that has started
+                its process is one that the launcher has lost: it ends.
+        """
+        if self._process is not None:
+            self.kill()
+            os._exit(1)
         from ray.util import get_node_ip_address
 
         host = get_node_ip_address()
-        self._port = next(free_ports(host, LEAST_PORT), None)
+        if self._port is None and before:
+            self._port = _port_at(before, host)
+        if self._port is None:
+            self._port = next(free_ports(host, LEAST_PORT), None)
         if self._port is None:
             raise RunError(f"{self._node} finds no free port on {host}")
         return show_endpoint((host, self._port.getsockname()[1]))
@@ -118,6 +132,8 @@ class RayNode:
         build = keep_build(files, digest)
         command = [*interpreter(), "run", str(build), "--node", self._node]
         command += ["--events", "-", *arguments]
+        if self._orders >= 0:
+            command += ["--order-fd", str(self._orders)]
         started: Future[None] = Future()
         # The process is killed when this thread ends, so the thread waits for the
         # process.
@@ -156,7 +172,7 @@ class RayNode:
                 node_environment(key_fd),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                pass_fds=(key_fd,),
+                pass_fds=(key_fd, self._orders) if self._orders >= 0 else (key_fd,),
             )
         finally:
             os.close(key_fd)
@@ -178,9 +194,8 @@ class RayNode:
             time.sleep(COLLECT)
         with self._changed:
             status = self._status
-            end = len(self._events) if status is not None else None
-            if end is None:
-                end = self._events.rfind(b"\n") + 1
+            # A process that was killed may have written a part of a line.
+            end = self._events.rfind(b"\n") + 1
             lines = bytes(self._events[:end]).splitlines()
             del self._events[:end]
             log = bytes(self._log)
@@ -190,6 +205,10 @@ class RayNode:
 
     def _has_something(self) -> bool:
         return bool(b"\n" in self._events or self._log or self._status is not None)
+
+    def order(self, order: bytes) -> None:
+        """Write an order to the process. If it has not started, it reads the order later."""
+        os.write(self._orders, order)
 
     def stop(self) -> None:
         """Ask the nodes to stop after the same step."""
@@ -201,3 +220,32 @@ class RayNode:
         if self._process is not None:
             self._process.kill()
             self._process.wait(KILL_GRACE)
+
+
+def _open_pipe() -> int:
+    """Return a descriptor to read and to write the orders of a process. The process holds it as
+    well, so it never reads their end: it is killed with this process, and must not tell the
+    other nodes before that the run is over."""
+    read, write = os.pipe()
+    try:
+        return os.open(f"/proc/self/fd/{read}", os.O_RDWR)
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+def _port_at(address: str, host: str) -> socket.socket | None:
+    """Return a socket that holds the port of an address, if the address is on the host, and
+    the port is free."""
+    where = parse_endpoint("Ray", address)
+    if where[0] != host:
+        return None
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    # Closed connections of the last process may still have the port.
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind(where)
+    except OSError:
+        bound.close()
+        return None
+    return bound
