@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -24,7 +24,7 @@ needs_ray = pytest.mark.skipif(
     reason="needs Ray: pip install '.[ray]'",
 )
 CPUS = 2
-"""The CPUs of each raylet."""
+"""The CPUs of each raylet, by default."""
 _MARK = "PLACER_TEST_CLUSTER"
 """A variable of all processes of a cluster."""
 _GROUPS = """\
@@ -43,7 +43,8 @@ class Cluster:
     mark: str
 
     def nodes(self) -> dict[str, int]:
-        """Return the processes of the nodes of all jobs, by the names of the nodes."""
+        """Return the processes of the nodes of all jobs, by the names of the nodes; not their
+        guards."""
         found = {}
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():
@@ -54,6 +55,9 @@ class Cluster:
             except OSError:  # it has ended
                 continue
             is_ours = f"{_MARK}={self.mark}".encode() in variables
+            has_guard = any(word.startswith(b"--restarts=") for word in words)
+            if has_guard and b"--guard-fd" not in words:
+                continue
             if is_ours and b"placer.command" in words and b"--node" in words:
                 name = words[words.index(b"--node") + 1].decode()
                 found[name] = int(entry.name)
@@ -61,12 +65,21 @@ class Cluster:
 
     def head(self) -> int:
         """Return the process of the head, which Ray calls GCS."""
+        return self._process(lambda words: words[0].endswith(b"gcs_server"))
+
+    def machine(self) -> int:
+        """Return the process of the machine that is not the head, which Ray calls raylet."""
+        return self._process(
+            lambda words: words[0].endswith(b"raylet") and b"--head" not in words
+        )
+
+    def _process(self, is_it: Callable[[list[bytes]], bool]) -> int:
         for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and self._is_marked(int(entry.name)):
-                command = (entry / "cmdline").read_bytes().partition(b"\0")[0]
-                if command.endswith(b"gcs_server"):
-                    return int(entry.name)
-        raise AssertionError("the cluster has no head")
+            if not entry.name.isdigit() or not self._is_marked(int(entry.name)):
+                continue
+            if is_it((entry / "cmdline").read_bytes().split(b"\0")):
+                return int(entry.name)
+        raise AssertionError("the cluster has no such process")
 
     def actors(self) -> list[int]:
         """Return the processes of all actors that run."""
@@ -120,13 +133,13 @@ def _environment(folder: str) -> dict[str, str]:
 
 
 @contextmanager
-def ray_cluster() -> Iterator[Cluster]:
+def ray_cluster(cpus: int = CPUS) -> Iterator[Cluster]:
     """Start a cluster and yield it; all of its processes end with this process."""
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # sockets have short paths
     log = Path(folder, "cluster.log")
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "support.ray_cluster"],
+            [sys.executable, "-m", "support.ray_cluster", str(cpus)],
             cwd=Path(__file__).parents[1],
             env=_environment(folder),
             stdin=subprocess.PIPE,
@@ -148,10 +161,10 @@ def ray_cluster() -> Iterator[Cluster]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def main() -> None:
+def main(cpus: int) -> None:
     from ray.cluster_utils import Cluster as RayCluster
 
-    each = {"num_cpus": CPUS, "object_store_memory": 80 << 20, "memory": 4 << 30}
+    each = {"num_cpus": cpus, "object_store_memory": 80 << 20, "memory": 4 << 30}
     cluster = RayCluster(
         initialize_head=True,
         head_node_args={
@@ -168,4 +181,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else CPUS)

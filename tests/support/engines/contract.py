@@ -23,12 +23,14 @@ def bits_options(folder: Path) -> list[str]:
     return [f"--steps={STEPS}", f"--save-params={saved}", f"--history={history}"]
 
 
-def assert_bits_of_a_local_run(build: Path, folder: Path) -> None:
+def assert_bits_of_a_local_run(build: Path, folder: Path, steps: int = STEPS) -> None:
     """Compare the parameters and the history of a run with those of one on this machine."""
-    local, steps = folder / "local.safetensors", folder / "local.jsonl"
-    placer.launch(build, steps=STEPS, save_params=local, history=steps, in_process=True)
+    local, history = folder / "local.safetensors", folder / "local.jsonl"
+    placer.launch(
+        build, steps=steps, save_params=local, history=history, in_process=True
+    )
     assert (folder / "saved.safetensors").read_bytes() == local.read_bytes()
-    assert _without_times(folder / "history.jsonl") == _without_times(steps)
+    assert _without_times(folder / "history.jsonl") == _without_times(history)
 
 
 def kill_a_node(launch: Launch, process: Callable[[], int]) -> CommandResult:

@@ -9,17 +9,8 @@ from support.ray_cluster import needs_ray
 
 from placer.errors import RunError
 from placer.launcher.engines.ray.files import RayJobDescription
-from placer.launcher.engines.ray.messages import Ended, Log
 
 pytestmark = needs_ray
-
-
-def actor(name: str, calls: list[str]) -> SimpleNamespace:
-    def read() -> str:
-        calls.append(name)
-        return f"{name} {calls.count(name)}"
-
-    return SimpleNamespace(read=SimpleNamespace(remote=read))
 
 
 def test_a_lost_connection_is_the_error_of_the_job(monkeypatch, tmp_path):
@@ -92,38 +83,3 @@ def test_an_actor_that_cannot_be_ended_leaves_the_others_and_the_group_to_end(
         "kill worker:0",
         "remove group",
     ]
-
-
-def test_an_actor_that_does_not_answer_is_lost_and_the_others_are_followed(monkeypatch):
-    from placer.launcher.engines.ray import driver
-    from placer.launcher.engines.ray.node import NodeOutput
-
-    now = iter(range(0, 1000, 5))
-    clock = SimpleNamespace(monotonic=lambda: float(next(now)))
-    monkeypatch.setattr(driver, "time", clock)
-
-    def get(ref: str) -> NodeOutput:
-        count = int(ref.partition(" ")[2])
-        return NodeOutput([], b"a line\n", 0 if count == 20 else None)
-
-    def wait(refs: list[str], timeout: float) -> tuple[list[str], list[str]]:
-        return [ref for ref in refs if "worker" in ref], []
-
-    exceptions = driver.ray.exceptions
-    fake = SimpleNamespace(get=get, wait=wait, exceptions=exceptions)
-    monkeypatch.setattr(driver, "ray", fake)
-    calls: list[str] = []
-    actors = {name: actor(name, calls) for name in ("ps:0", "worker:0")}
-    head = SimpleNamespace(look=lambda: "", problem=lambda: "")
-    told: list[object] = []
-    nodes = SimpleNamespace(actors=actors)
-    job = RayJobDescription("a", "", "", "PACK", 1, False, {}, [], b"")
-    follower = driver._Driver(job, nodes, head, told.append)
-    last = follower.follow({"ps:0": "10.0.0.1", "worker:0": "10.0.0.2"})
-    why = "its actor in Ray has not answered for 60 s"
-    assert [each for each in told if isinstance(each, Ended)] == [
-        Ended("ps:0", None, why, "10.0.0.1")
-    ]
-    assert last == Ended("worker:0", 0, "", "10.0.0.2")
-    assert told.count(Log("worker:0", b"a line\n")) == 20
-    assert calls.count("ps:0") == 1

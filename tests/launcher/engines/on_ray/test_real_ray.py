@@ -6,11 +6,12 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from support.ray_cluster import Cluster, needs_ray, ray_cluster
 from support.real_runs import (
     END_TIMEOUT,
     MANY_STEPS,
+    CommandResult,
     RunningCommand,
     compile_small,
     placer_command,
@@ -41,6 +43,8 @@ from support.real_runs import (
 import placer
 
 pytestmark = needs_ray
+DISTURBED_STEPS = 200
+"""The steps of a run with faults, which must not end before them."""
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +57,12 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_small(tmp_path_factory.mktemp("small"))
+
+
+@pytest.fixture(scope="module")
+def heter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("heter") / "build"
+    return compile_sync(folder, "digits_heter", {"worker": 1, "heter": 1, "ps": 1})
 
 
 def launch_words(cluster: Cluster, build: Path, *options: object) -> list[object]:
@@ -89,35 +99,167 @@ def is_running(process: int) -> bool:
     return text.rpartition(")")[2].split()[0] != "Z"
 
 
+def kill(process: int) -> None:
+    os.kill(process, signal.SIGKILL)
+
+
+def actor_of(cluster: Cluster, node: str) -> int:
+    """Return the process of the actor of a node, which has a guard."""
+    return parent_of(parent_of(cluster.nodes()[node]))
+
+
+def address_of(cluster: Cluster, node: str) -> str:
+    """Return the address of a node in its command line."""
+    process = cluster.nodes()[node]
+    words = Path(f"/proc/{process}/cmdline").read_text().split("\0")
+    listed = words[words.index("--endpoints") + 1].split(",")
+    return dict(each.split("=") for each in listed)[node]
+
+
+def run_disturbed(
+    cluster: Cluster,
+    build: Path,
+    folder: Path,
+    *faults: Callable[[], object],
+    options: Sequence[object] = (),
+) -> CommandResult:
+    """Launch a build with `--restarts`, and call each fault once all nodes train, and the next
+    one once they have gone back. Check that the result has the bits of a local run."""
+    saved, history = folder / "saved.safetensors", folder / "history.jsonl"
+    words = [f"--steps={DISTURBED_STEPS}", f"--save-params={saved}"]
+    words += [f"--history={history}", "--restarts=5", "--checkpoint-every=20"]
+    words += [f"--checkpoint={folder / 'checkpoints'}", *options]
+    with running_job(cluster, build, *words) as run:
+        wait_for_step(run)
+        for fault in faults:
+            fault()
+            run.wait_for_line("all nodes ")
+        ended = run.wait()
+    assert ended.status == 0, ended.err
+    assert json.loads(ended.out)["steps"] == DISTURBED_STEPS
+    assert "has other metrics" not in ended.err
+    assert_bits_of_a_local_run(build, folder, DISTURBED_STEPS)
+    wait_until_nothing_is_left(cluster)
+    return ended
+
+
+def restarts_of(ended: CommandResult) -> list[tuple[str, str]]:
+    """Return the node of each restart of a run, and its failure."""
+    restarts = json.loads(ended.out)["restarts"]
+    prefix = "{node} failed: "
+    return [
+        (each["node"], each["what"].removeprefix(prefix.format(**each)))
+        for each in restarts
+    ]
+
+
 def break_placer(folder: Path) -> None:
     """Make a placer that cannot be imported."""
     (folder / "placer").mkdir()
     (folder / "placer" / "__init__.py").write_text("raise ImportError('not here')")
 
 
-@pytest.mark.parametrize(
-    ("spec", "nodes"),
-    [
-        ("digits_heter", {"worker": 1, "heter": 1, "ps": 1}),
-        pytest.param("digits", {"worker": 2, "ps": 2}, marks=pytest.mark.slow),
-    ],
-)
-def test_the_bits_are_those_of_a_local_run(spec, nodes, cluster, tmp_path, monkeypatch):
-    build = compile_sync(tmp_path / "build", spec, nodes)
+@pytest.mark.slow
+def test_the_bits_are_those_of_a_local_run(cluster, tmp_path):
+    build = compile_sync(tmp_path / "build", "digits", {"worker": 2, "ps": 2})
+    ended = run_command(*launch_words(cluster, build, *bits_options(tmp_path)))
+    assert ended.status == 0, ended.err
+    assert json.loads(ended.out)["steps"] == STEPS
+    assert_bits_of_a_local_run(build, tmp_path)
+    assert not cluster.nodes()
+
+
+def test_a_run_whose_actor_is_killed_has_the_bits_of_a_local_run(
+    heter, cluster, tmp_path, monkeypatch
+):
     # Modules of the working folder are not for Ray's workers.
     break_placer(tmp_path)
     with monkeypatch.context() as context:
         context.chdir(tmp_path)
-        ended = run_command(*launch_words(cluster, build, *bits_options(tmp_path)))
-    assert ended.status == 0, ended.err
-    assert json.loads(ended.out)["steps"] == STEPS
-    count = sum(nodes.values())
-    where = (
-        rf"ray\| Ray job \d+ of the cluster {cluster.address}: {count} nodes run on "
-    )
+        ended = run_disturbed(
+            cluster, heter, tmp_path, lambda: kill(actor_of(cluster, "heter:0"))
+        )
+    where = rf"ray\| Ray job \d+ of the cluster {cluster.address}: 3 nodes run on "
     assert re.search(where, ended.err)
-    assert_bits_of_a_local_run(build, tmp_path)
-    assert not cluster.nodes()
+    assert restarts_of(ended) == [("heter:0", "its actor in Ray was lost")]
+
+
+@pytest.mark.slow
+def test_killed_processes_come_back_in_their_actors_or_with_them(
+    heter, cluster, tmp_path
+):
+    ended = run_disturbed(
+        cluster,
+        heter,
+        tmp_path,
+        lambda: kill(cluster.nodes()["ps:0"]),
+        lambda: kill(actor_of(cluster, "worker:0")),  # of the control node
+        lambda: kill(parent_of(cluster.nodes()["heter:0"])),
+        lambda: [kill(actor_of(cluster, node)) for node in ("ps:0", "heter:0")],
+    )
+    first, second, third, both = restarts_of(ended)
+    assert first == ("ps:0", "was killed by SIGKILL")
+    assert second == ("worker:0", "its actor in Ray was lost")
+    assert third == ("heter:0", "its guard was killed by SIGKILL")
+    assert both[0] in ("ps:0", "heter:0")
+
+
+@pytest.mark.slow
+def test_nodes_learn_the_address_of_one_that_moves(heter, cluster, tmp_path):
+    with ExitStack() as exits:
+
+        def move() -> None:
+            """Kill an actor, and take the port of its node."""
+            taken.append(address_of(cluster, "ps:0"))
+            host, _, port = taken[0].rpartition(":")
+            kill(actor_of(cluster, "ps:0"))
+            until = time.monotonic() + END_TIMEOUT
+            while True:
+                try:
+                    exits.enter_context(socket.create_server((host, int(port))))
+                    return
+                except OSError:
+                    assert time.monotonic() < until
+
+        def kill_peer() -> None:
+            """Kill a process whose guard has started with the address before."""
+            assert address_of(cluster, "ps:0") not in taken
+            kill(cluster.nodes()["heter:0"])
+
+        taken: list[str] = []
+        ended = run_disturbed(cluster, heter, tmp_path, move, kill_peer)
+    assert [node for node, _ in restarts_of(ended)] == ["ps:0", "heter:0"]
+
+
+@pytest.mark.slow
+def test_the_node_of_a_lost_machine_moves_to_another_one(heter, tmp_path):
+    options = ["--option", "strategy=SPREAD"]
+    with ray_cluster(cpus=3) as cluster:
+        lost = []
+
+        def lose_machine() -> None:
+            machine = cluster.machine()
+            lost.extend(each for each in cluster.actors() if parent_of(each) == machine)
+            kill(machine)
+
+        ended = run_disturbed(cluster, heter, tmp_path, lose_machine, options=options)
+    assert 0 < len(lost) < 3
+    assert len(restarts_of(ended)) == 1
+
+
+@pytest.mark.slow
+def test_a_node_without_another_machine_ends_the_run(build, tmp_path):
+    options = ["--option", "strategy=STRICT_SPREAD", "--restarts=2", "--join-timeout=8"]
+    options.append(f"--checkpoint={tmp_path / 'checkpoints'}")
+    with ray_cluster() as cluster:
+        with running_job(cluster, build, MANY_STEPS, *options) as run:
+            wait_for_step(run)
+            kill(cluster.machine())
+            ended = run.wait()
+        assert ended.status == 1
+        assert "ray| waits at most 8 s for Ray to start the actor of " in ended.err
+        assert re.search("(was lost|did not join)", ended.last_message)
+        wait_until_nothing_is_left(cluster)
 
 
 def test_a_killed_node_is_named(build, cluster, tmp_path):
