@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import socket
+
 import pytest
 from support.real_runs import compile_small
 
+from placer.channel.endpoint import parse_endpoint
 from placer.errors import BuildError
 from placer.launcher.delivery import build_files
-from placer.launcher.engines.ray.node import RayNode
+from placer.launcher.engines.ray.node import RayNode, _port_at
 from placer.plan.plan import read_plan
 
 
@@ -44,7 +48,9 @@ def test_the_log_and_the_status_of_a_process_are_complete(build):
 
 def test_a_process_is_killed_with_its_actor(build):
     plan = read_plan(build)
-    node = RayNode("ps:0")
+    node = RayNode("ps:0", takes_orders=True)
+    node.order(b"@worker:0=127.0.0.1:3;")
+    assert os.read(node._orders, 100) == b"@worker:0=127.0.0.1:3;"
     endpoints = "--endpoints=ps:0=127.0.0.1:1,worker:0=127.0.0.1:2"
     node.run(build_files(build, plan), plan.digest, [endpoints], bytes(32))
     node.kill()
@@ -55,3 +61,18 @@ def test_another_build_than_the_one_that_was_sent_is_refused(build):
     plan = read_plan(build)
     with pytest.raises(BuildError, match="is not the one that was sent"):
         RayNode("ps:0").run(build_files(build, plan), "0" * 64, [], bytes(32))
+
+
+def test_a_node_keeps_its_port_on_the_same_machine_if_the_port_is_free():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        assert _port_at(address, "127.0.0.1") is None
+        # A connection that this side has closed keeps the port for a while.
+        with socket.create_connection(server.getsockname()) as peer:
+            server.accept()[0].close()
+            peer.recv(1)
+    again = _port_at(address, "127.0.0.1")
+    assert again is not None
+    with again:
+        assert again.getsockname() == parse_endpoint("ps:0", address)
+    assert _port_at(address, "127.0.0.2") is None
