@@ -116,6 +116,12 @@ def address_of(cluster: Cluster, node: str) -> str:
     return dict(each.split("=") for each in listed)[node]
 
 
+def restart_options(folder: Path) -> list[str]:
+    """Return the options of a run that goes on after faults."""
+    checkpoints = folder / "checkpoints"
+    return ["--restarts=5", f"--checkpoint={checkpoints}", "--checkpoint-every=20"]
+
+
 def run_disturbed(
     cluster: Cluster,
     build: Path,
@@ -127,8 +133,7 @@ def run_disturbed(
     one once they have gone back. Check that the result has the bits of a local run."""
     saved, history = folder / "saved.safetensors", folder / "history.jsonl"
     words = [f"--steps={DISTURBED_STEPS}", f"--save-params={saved}"]
-    words += [f"--history={history}", "--restarts=5", "--checkpoint-every=20"]
-    words += [f"--checkpoint={folder / 'checkpoints'}", *options]
+    words += [f"--history={history}", *restart_options(folder), *options]
     with running_job(cluster, build, *words) as run:
         wait_for_step(run)
         for fault in faults:
@@ -159,29 +164,29 @@ def break_placer(folder: Path) -> None:
     (folder / "placer" / "__init__.py").write_text("raise ImportError('not here')")
 
 
-@pytest.mark.slow
-def test_the_bits_are_those_of_a_local_run(cluster, tmp_path):
-    build = compile_sync(tmp_path / "build", "digits", {"worker": 2, "ps": 2})
-    ended = run_command(*launch_words(cluster, build, *bits_options(tmp_path)))
-    assert ended.status == 0, ended.err
-    assert json.loads(ended.out)["steps"] == STEPS
-    assert_bits_of_a_local_run(build, tmp_path)
-    assert not cluster.nodes()
-
-
-def test_a_run_whose_actor_is_killed_has_the_bits_of_a_local_run(
-    heter, cluster, tmp_path, monkeypatch
-):
+@pytest.mark.parametrize(
+    ("spec", "nodes"),
+    [
+        ("digits_heter", {"worker": 1, "heter": 1, "ps": 1}),
+        pytest.param("digits", {"worker": 2, "ps": 2}, marks=pytest.mark.slow),
+    ],
+)
+def test_the_bits_are_those_of_a_local_run(spec, nodes, cluster, tmp_path, monkeypatch):
+    build = compile_sync(tmp_path / "build", spec, nodes)
     # Modules of the working folder are not for Ray's workers.
     break_placer(tmp_path)
     with monkeypatch.context() as context:
         context.chdir(tmp_path)
-        ended = run_disturbed(
-            cluster, heter, tmp_path, lambda: kill(actor_of(cluster, "heter:0"))
-        )
-    where = rf"ray\| Ray job \d+ of the cluster {cluster.address}: 3 nodes run on "
+        ended = run_command(*launch_words(cluster, build, *bits_options(tmp_path)))
+    assert ended.status == 0, ended.err
+    assert json.loads(ended.out)["steps"] == STEPS
+    count = sum(nodes.values())
+    where = (
+        rf"ray\| Ray job \d+ of the cluster {cluster.address}: {count} nodes run on "
+    )
     assert re.search(where, ended.err)
-    assert restarts_of(ended) == [("heter:0", "its actor in Ray was lost")]
+    assert_bits_of_a_local_run(build, tmp_path)
+    assert not cluster.nodes()
 
 
 @pytest.mark.slow
@@ -278,9 +283,19 @@ def test_nothing_is_left_of_a_launcher_that_is_killed(build, cluster):
         wait_until_nothing_is_left(cluster)
 
 
-def test_an_interrupted_launcher_lets_the_nodes_save(build, cluster, tmp_path):
-    launch = partial(running_job, cluster, build)
-    stop_and_save(launch, build, tmp_path, send_interrupt, 130)
+def test_an_interrupted_launcher_lets_the_nodes_save_also_after_an_actor_is_killed(
+    build, cluster, tmp_path
+):
+    launch = partial(running_job, cluster, build, *restart_options(tmp_path))
+
+    def stop(run: RunningCommand) -> None:
+        kill(actor_of(cluster, "ps:0"))
+        run.wait_for_line("all nodes ")
+        send_interrupt(run)
+
+    ended = stop_and_save(launch, build, tmp_path, stop, 130)
+    assert "warning: ps:0 failed: its actor in Ray was lost; all nodes go" in ended.err
+    wait_until_nothing_is_left(cluster)
 
 
 def test_a_job_that_never_fits_is_an_error(build, cluster):
