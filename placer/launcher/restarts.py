@@ -352,9 +352,10 @@ class Restarts:
         self.done.append(event.restart)
         yield event
         if 0 < self.furthest < step:
+            lost = [f"{each:,}" for each in sorted({self.furthest + 1, step})]
             yield NodeWarning(
-                f"steps {self.furthest + 1:,} to {step:,} are not reported: their events were"
-                f" lost with {failing.cause.node}"
+                f"callbacks do not receive step {' to '.join(lost)}: {self.control} was lost"
+                " before it had reported it"
             )
             self.furthest = step
 
