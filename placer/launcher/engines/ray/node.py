@@ -71,6 +71,7 @@ class RayNode:
         self._node = node
         self._orders = _open_pipe() if takes_orders else -1
         self._port: socket.socket | None = None
+        self._has_begun = False
         self._process: Child | None = None
         self._threads = OwnedThreads()
         self._changed = self._threads.changed
@@ -93,10 +94,12 @@ class RayNode:
 
         Args:
             before: the address of the actor whose place this one takes. It is chosen again
-                if the machine is the same and the port is free. An actor that has started
-                its process is one that the launcher has lost: it ends.
+                if the machine is the same and the port is free.
+
+        An actor whose node has begun ends, because the launcher has lost it. Ray starts another
+        one.
         """
-        if self._process is not None:
+        if self._has_begun:
             self.kill()
             os._exit(1)
         from ray.util import get_node_ip_address
@@ -129,6 +132,7 @@ class RayNode:
             BuildError: if the build has another digest.
             PlacerError: if the build cannot be written.
         """
+        self._has_begun = True
         build = keep_build(files, digest)
         command = [*interpreter(), "run", str(build), "--node", self._node]
         command += ["--events", "-", *arguments]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 
 import pytest
 from support.real_runs import compile_small
@@ -46,14 +47,18 @@ def test_the_log_and_the_status_of_a_process_are_complete(build):
     node.stop()
 
 
-def test_a_process_is_killed_with_its_actor(build):
+def test_a_process_is_killed_with_an_actor_that_the_launcher_has_lost(
+    build, monkeypatch
+):
     plan = read_plan(build)
     node = RayNode("ps:0", takes_orders=True)
     node.order(b"@worker:0=127.0.0.1:3;")
     assert os.read(node._orders, 100) == b"@worker:0=127.0.0.1:3;"
     endpoints = "--endpoints=ps:0=127.0.0.1:1,worker:0=127.0.0.1:2"
     node.run(build_files(build, plan), plan.digest, [endpoints], bytes(32))
-    node.kill()
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    with pytest.raises(SystemExit):
+        node.where("127.0.0.1:1")
     assert read_to_end(node)[2] == -9
 
 
