@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from support.file_operations import before_operations
 
+from placer.checkpoint import attempts
 from placer.checkpoint.attempts import (
     ATTEMPTS,
     AttemptBegun,
@@ -19,6 +20,7 @@ from placer.checkpoint.attempts import (
 from placer.errors import CheckpointError
 from placer.runtime.control.failure import FinalError
 from placer.runtime.saving.resumed_checkpoint import _of_this_run
+from placer.system.files.locks import file_locked
 
 
 def begun(step: int, run: str = "a") -> AttemptBegun:
@@ -41,6 +43,22 @@ def test_a_line_that_a_crash_has_cut_is_left_out_and_removed(tmp_path):
     add_attempt(tmp_path, begun(6))
     assert read_attempts(tmp_path) == [*lines[:2], begun(6)]
     assert attempts_of(read_attempts(tmp_path), "b") == []
+
+
+def test_a_line_is_added_when_another_process_has_unlocked_the_file(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(attempts, "LOCK_WAIT", 0.0)
+    add_attempt(tmp_path, begun(0))
+    path = tmp_path / ATTEMPTS
+    with path.open("ab") as other, file_locked(other.fileno(), wait=0.0):
+        other.write(b'{"attempt": ')  # the beginning of a line
+        other.flush()
+        with pytest.raises(CheckpointError, match="another process has locked it"):
+            add_attempt(tmp_path, begun(3))
+        assert path.read_bytes().endswith(b'{"attempt": ')
+    add_attempt(tmp_path, begun(3))
+    assert read_attempts(tmp_path) == [begun(0), begun(3)]
 
 
 def test_a_damaged_line_is_an_error(tmp_path):
