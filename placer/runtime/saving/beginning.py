@@ -151,7 +151,8 @@ def _count(execution: Execution, folder: Path, newest: Manifest | None) -> None:
     why = why_no_further(lines, execution.options.restarts, execution.me.name)
     if not why:
         return
-    failed = [line for line in lines if isinstance(line, AttemptFailed)]
+    # A failure without a node has ended the run.
+    failed = [each for each in lines if isinstance(each, AttemptFailed) and each.node]
     parts = [failed[-1].node, failed[-1].where, failed[-1].what] if failed else []
     last = ": ".join(filter(None, parts))
     raise NoFurtherError(f"{why}\n  the last failure: {last}" if last else why)
@@ -161,9 +162,9 @@ def note_failure(execution: Execution, cause: Cause) -> None:
     """Add the failure of an attempt to the file of attempts, on the control node. Only the
     process that has begun the attempt does: else the folder may belong to another run, or the
     attempt to an earlier process. Warns if the file cannot be written: the next attempt then
-    ends the run."""
+    ends the run. The failure that ends the run is also added, for `placer checkpoints`."""
     settings = execution.checkpointing
-    if settings is None or cause.is_final or not execution.is_counted:
+    if settings is None or not execution.is_counted:
         return
     failed = AttemptFailed(
         execution.run,
