@@ -142,8 +142,11 @@ def _run_job(
         if followed.goes_on:
             logs.outlive_launcher()
         queue = calls if calls is not None else CallbackQueue(())
+        restarts = _restarts(plan, options, None) if options.restarts else None
         try:
-            return supervise(followed.nodes, watch, signals, interruption, queue)
+            return supervise(
+                followed.nodes, watch, signals, interruption, queue, restarts
+            )
         finally:
             if followed.remains:
                 watch(NodeWarning(followed.remains))
@@ -276,7 +279,7 @@ def launch_nodes(
         )
 
 
-def _restarts(plan: Plan, options: Options, start: StartAgain) -> Restarts:
+def _restarts(plan: Plan, options: Options, start: StartAgain | None) -> Restarts:
     return Restarts(
         options.restarts,
         NodeId(plan.control).process,
