@@ -51,7 +51,9 @@ def failure_from_report(event: NodeFailure | Left) -> Failure:
     # The text may already start with the name of the node.
     for prefix in (f"{cause.node}: ", f"{cause.node} "):
         text = text.removeprefix(prefix)
-    text = f"{cause.node} failed: {text}"
+    # Without an error or a position, it is the end of the process.
+    failed = "failed: " if cause.is_error or cause.where or not event.root else ""
+    text = f"{cause.node} {failed}{text}"
     return Failure(cause.node, text, event.root, cause.is_interruption)
 
 
