@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain, count
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,8 @@ from placer.system.files.locks import file_locked
 
 BEST: Final = "best"
 """The name of the link to the checkpoint with the best evaluation."""
+DAMAGED: Final = "damaged-"
+"""The beginning of the name of a checkpoint that was set aside."""
 
 _BEST_TEMPORARY = f".{BEST}.tmp"
 _TEMPORARY = re.compile(
@@ -203,6 +206,27 @@ def remove_old(folder: Path, keep: int) -> None:
         hidden = path.with_name(f".{path.name}.old.tmp")
         path.rename(hidden)
         shutil.rmtree(hidden)
+
+
+def set_aside(folder: Path, after: int) -> list[Path]:
+    """Rename the checkpoints with a larger sequence number than `after`, so that they are not
+    listed any more. Return their new paths, newest first. Raises CheckpointError if one
+    cannot be renamed."""
+    found = []
+    for path, manifest in list_checkpoints(folder):
+        if manifest.sequence <= after:
+            break
+        name = f"{DAMAGED}{path.name}"
+        names = chain([name], (f"{name}-{i}" for i in count(2)))
+        new = next(each for each in map(path.with_name, names) if not each.exists())
+        try:
+            path.rename(new)
+        except OSError as error:
+            raise CheckpointError(
+                f"cannot rename '{path}' to '{new}': {error.strerror}"
+            ) from error
+        found.append(new)
+    return found
 
 
 def list_checkpoints(folder: Path) -> list[tuple[Path, Manifest]]:

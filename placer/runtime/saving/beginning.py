@@ -24,6 +24,7 @@ from placer.checkpoint.attempts import (
     why_no_further,
 )
 from placer.checkpoint.folder import (
+    broken_checkpoints,
     check_best_is_free,
     check_continues,
     list_checkpoints,
@@ -127,6 +128,9 @@ def _choose(
     # The folder may have checkpoints of the run that this one resumes.
     begun.after = earlier[0].sequence if earlier else 0
     is_own = bool(earlier and newest is not None and newest.sequence > begun.after)
+    if earlier and not is_own:
+        for _, error in broken_checkpoints(folder):
+            execution.report(NodeWarning(error.message))
     return (folder if is_own else named), is_own
 
 
