@@ -233,16 +233,16 @@ class _Following:
     def _compare(self, found: Pods) -> Iterator[JobEvent]:
         """Compare the pods with their last known state, and yield the resulting events."""
         waiting: dict[tuple[str, str], list[str]] = {}
-        for node in sorted(self.job.nodes, key=lambda node: _end_time(found, node)):
+        pods = {node: self._newest(node, found) for node in self.job.nodes}
+        for node, pod in sorted(pods.items(), key=lambda each: _end_time(each[1])):
             if node in self._ends or node in self._losses:
                 continue
-            pod, before = found.pods.get(node), self._pods.get(node)
-            is_other = pod is not None and before is not None and pod.uid != before.uid
-            if pod is None or (is_other and pod.uid in self._gone):
+            before = self._pods.get(node)
+            if pod is None:
                 self._miss(node, before, found)
                 continue
             self._forget(("gone", node))
-            if before is not None and is_other:
+            if before is not None and pod.uid != before.uid:
                 if self.job.restarts and before.uid not in self._gone:
                     end = found.earlier.get(before.uid, before).end
                     self._handle_end(before, end or _deleted(before), found)
@@ -265,6 +265,13 @@ class _Following:
             elif not pod.has_log:
                 waiting.setdefault(("starting", ""), []).append(node)
         yield from self._notes(waiting, found)
+
+    def _newest(self, node: str, found: Pods) -> Pod | None:
+        """Return the newest pod of a node; None if it was deleted, but earlier ones were not."""
+        pod, before = found.pods.get(node), self._pods.get(node)
+        if pod is None or before is None or pod.uid == before.uid:
+            return pod
+        return None if pod.uid in self._gone else pod
 
     def _is_stuck(self, pod: Pod) -> bool:
         """Return True if a scheduled pod has not started for a long time."""
@@ -408,7 +415,6 @@ def _deleted(pod: Pod) -> End:
     return End(None, f"its pod was deleted{why}")
 
 
-def _end_time(found: Pods, node: str) -> str:
-    """Return the time when the container of a node ended. Running nodes sort last."""
-    pod = found.pods.get(node)
+def _end_time(pod: Pod | None) -> str:
+    """Return the time when the container of a pod ended. Running pods sort last."""
     return "~" if pod is None or pod.end is None else pod.end.time

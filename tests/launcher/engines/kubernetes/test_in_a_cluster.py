@@ -241,6 +241,10 @@ def test_a_pod_that_fails_is_made_again_by_its_job(
         for event in kubernetes.watch(job):
             events.append(event)
             if done == 0 and (pod := pod_of("ps-1", 0)) is not None:
+                # A pod that is deleted instead would be made again.
+                here.kubectl.failing["exec"] = "Error from server (Forbidden)"
+                with pytest.raises(PlacerError, match="Forbidden"):
+                    job.stop()
                 pod.signal(signal.SIGKILL, "OOMKilled")
                 done = 1
             elif done == 1 and (pod := pod_of("ps-1", 1)) is not None:
@@ -258,7 +262,8 @@ def test_a_pod_that_fails_is_made_again_by_its_job(
     first, second, *others = left(events)
     assert first == ("ps:1", killed)
     assert second[0] == "ps:1"
-    assert second[1].startswith("was lost (its pod was deleted")
+    evicted = ("was lost (its pod was deleted", "was killed by SIGTERM")
+    assert second[1].startswith(evicted)
     assert len(others) <= 1  # the last pod, until its Job is known to have failed
     again = "ps:1 starts again in another pod"
     assert notes(events) == [again] * 2

@@ -29,7 +29,7 @@ from support.real_runs import (
 import placer
 from placer.errors import RunError
 from placer.launcher.engines.kubernetes import following
-from placer.runtime.control.events import Step
+from placer.runtime.control.events import Left, Step
 from placer.system.resources import find_file
 
 pytestmark = needs_hosts
@@ -152,6 +152,7 @@ def test_a_model_whose_pods_are_made_again_has_the_bits_of_a_local_run(
 
     saving = {"restarts": 1, "checkpoint": "/out/saved", "checkpoint_every": 1}
     result = launch_and_compare(build, tmp_path, 48, end, **saving)
+    assert not result.failed_late
     failed = [each.node for each in result.restarts]
     assert failed == ["ps:0", "worker:0"][-len(steps) :]
     killed = "ps:0 was killed by SIGKILL (OOMKilled: its memory limit is 576Mi)"
@@ -205,12 +206,34 @@ def test_a_killed_pod_is_the_root_cause(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_ctrl_c_saves_and_a_second_run_goes_on(tmp_path: Path) -> None:
+def test_a_failure_that_ends_the_run_is_not_repeated(tmp_path: Path) -> None:
+    fail = "if i == 50: raise ValueError('no such row')"
+    build = compile_small(tmp_path, at_row=fail)
+    events: list[object] = []
+    with place(tmp_path) as here:
+        on = placer.OnEngine("kubernetes", here.options())
+        with pytest.raises(RunError, match="ValueError: no such row"):
+            placer.launch(
+                build,
+                on=on,
+                restarts=3,
+                checkpoint="/out/saved",
+                logs=tmp_path / "logs",
+                watch=events.append,
+            )
+        here.assert_nothing_is_left()
+    assert not [each for each in events if isinstance(each, Left)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("restarts", [0, 2])
+def test_ctrl_c_saves_and_a_second_run_goes_on(restarts: int, tmp_path: Path) -> None:
     build = compile_small(tmp_path)
     with place(tmp_path) as here:
         options = [f"--option={k}={v}" for k, v in here.options().items()]
         words = ["launch", build, "--on", "kubernetes", *options, "--quiet"]
         words += ["--checkpoint=/out/checkpoints", "--resume=/out/checkpoints"]
+        words += [f"--restarts={restarts}"] if restarts else []
         begun = tmp_path / "runs" / "history.jsonl"
         words += ["--history=/out/history.jsonl", MANY_STEPS]
         with running_command(placer_command(*words)) as command:
