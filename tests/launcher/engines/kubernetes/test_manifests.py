@@ -75,10 +75,12 @@ def case(plans: Mapping[str, Plan], name: str) -> tuple[JobRequest, dict[str, An
     return request, options(crd=crd, **chosen)
 
 
-CASES = tuple(
-    f"{spec}_{crd}"
-    for spec in ("digits", "restarts", "wide_deep")
-    for crd in ("jobset", "none")
+CASES = (
+    "digits_jobset",
+    "digits_none",
+    "restarts_jobset",
+    "wide_deep_jobset",
+    "wide_deep_none",
 )
 
 
