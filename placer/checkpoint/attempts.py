@@ -16,9 +16,12 @@ import msgspec
 
 from placer.errors import CheckpointError
 from placer.system.files.atomic import sync_folder
+from placer.system.files.locks import file_locked
 
 ATTEMPTS: Final = "attempts.jsonl"
 """The name of the file."""
+LOCK_WAIT: Final = 10.0
+"""Seconds to wait for another process that appends a line."""
 
 
 class AttemptBegun(msgspec.Struct, frozen=True, tag_field="attempt", tag="begun"):
@@ -90,12 +93,13 @@ def read_attempts(folder: Path) -> list[Line]:
 
 
 def add_attempt(folder: Path, line: Line) -> None:
-    """Append a line, and remove a last line that a crash has cut. Raises CheckpointError if
+    """Append a line, and remove a last line that a crash has cut. The file is locked meanwhile,
+    because the process of an earlier attempt may also append one. Raises CheckpointError if
     the file cannot be written."""
     path = folder / ATTEMPTS
     try:
         is_new = not path.exists()
-        with path.open("a+b") as file:
+        with path.open("a+b") as file, file_locked(file.fileno(), wait=LOCK_WAIT):
             file.seek(0)
             content = file.read()
             if content and not content.endswith(b"\n"):
@@ -105,6 +109,9 @@ def add_attempt(folder: Path, line: Line) -> None:
             os.fsync(file.fileno())
         if is_new:
             sync_folder(folder)
+    except BlockingIOError:
+        why = f"another process has locked it for {LOCK_WAIT:g} s"
+        raise CheckpointError(f"cannot write '{path}': {why}") from None
     except OSError as error:
         raise CheckpointError(f"cannot write '{path}': {error.strerror}") from error
 

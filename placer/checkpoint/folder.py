@@ -6,14 +6,12 @@ checkpoints after a crash have hidden names and are never read. The next run rem
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import re
 import shutil
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain, count
 from pathlib import Path
 from typing import Final
 
@@ -23,9 +21,12 @@ from placer.checkpoint.manifest import FILE, Manifest, Watched
 from placer.checkpoint.manifest_file import read_manifest
 from placer.errors import CheckpointError
 from placer.system.files.atomic import sync_folder
+from placer.system.files.locks import file_locked
 
 BEST: Final = "best"
 """The name of the link to the checkpoint with the best evaluation."""
+DAMAGED: Final = "damaged-"
+"""The beginning of the name of a checkpoint that was set aside."""
 
 _BEST_TEMPORARY = f".{BEST}.tmp"
 _TEMPORARY = re.compile(
@@ -33,10 +34,6 @@ _TEMPORARY = re.compile(
 )
 _NAME = re.compile(r"step-[0-9]+(-[0-9]+)?")
 _FILE_OF_NODE = re.compile(r"[a-z][a-z0-9_]*-[0-9]+(\.rows)?\.safetensors")
-
-
-LOCK_PAUSE: Final = 0.05
-"""Seconds between two attempts to lock a folder."""
 
 
 @contextmanager
@@ -61,44 +58,31 @@ def locked(folder: Path, *, wait: float = 0.0) -> Iterator[bool]:
         raise CheckpointError(
             f"checkpoints cannot be written to '{folder}': {error.strerror}"
         ) from error
-    owner = os.getpid()
     try:
-        has_locks = _lock(descriptor, folder, time.monotonic() + wait)
-        for entry in folder.iterdir():
-            if not _TEMPORARY.fullmatch(entry.name):
-                continue
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry, ignore_errors=True)
-            else:
-                entry.unlink(missing_ok=True)
-        yield has_locks
+        with _locked(descriptor, folder, wait) as has_locks:
+            for entry in folder.iterdir():
+                if not _TEMPORARY.fullmatch(entry.name):
+                    continue
+                if entry.is_dir() and not entry.is_symlink():
+                    shutil.rmtree(entry, ignore_errors=True)
+                else:
+                    entry.unlink(missing_ok=True)
+            yield has_locks
     finally:
-        # A forked process may have a copy of the descriptor, which would keep the lock. It must
-        # not unlock the folder itself.
-        if os.getpid() == owner:
-            with suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
 
-def _lock(descriptor: int, folder: Path, until: float) -> bool:
-    """Lock a folder; return False if its file system has no locks."""
-    while True:
+@contextmanager
+def _locked(descriptor: int, folder: Path, wait: float) -> Iterator[bool]:
+    with ExitStack() as exits:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            has_locks = exits.enter_context(file_locked(descriptor, wait=wait))
         except BlockingIOError:
-            if time.monotonic() < until:
-                time.sleep(LOCK_PAUSE)
-                continue
             raise CheckpointError(
                 f"another run writes checkpoints to '{folder}'",
                 hint="name another folder, or wait for the other run to end",
             ) from None
-        except OSError as error:  # tolerate file systems without locks
-            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):
-                raise
-            return False
-        return True
+        yield has_locks
 
 
 def _create(folder: Path) -> None:
@@ -222,6 +206,27 @@ def remove_old(folder: Path, keep: int) -> None:
         hidden = path.with_name(f".{path.name}.old.tmp")
         path.rename(hidden)
         shutil.rmtree(hidden)
+
+
+def set_aside(folder: Path, after: int) -> list[Path]:
+    """Rename the checkpoints with a larger sequence number than `after`, so that they are not
+    listed any more. Return their new paths, newest first. Raises CheckpointError if one
+    cannot be renamed."""
+    found = []
+    for path, manifest in list_checkpoints(folder):
+        if manifest.sequence <= after:
+            break
+        name = f"{DAMAGED}{path.name}"
+        names = chain([name], (f"{name}-{i}" for i in count(2)))
+        new = next(each for each in map(path.with_name, names) if not each.exists())
+        try:
+            path.rename(new)
+        except OSError as error:
+            raise CheckpointError(
+                f"cannot rename '{path}' to '{new}': {error.strerror}"
+            ) from error
+        found.append(new)
+    return found
 
 
 def list_checkpoints(folder: Path) -> list[tuple[Path, Manifest]]:

@@ -58,6 +58,7 @@ AUTO = "auto"
 @click.option("--run-id", default="", hidden=True)
 @click.option("--attempt", type=click.IntRange(min=0), default=0, hidden=True)
 @click.option("--guard-fd", type=click.IntRange(min=0), hidden=True)
+@click.option("--leave-on-sigterm", is_flag=True, hidden=True)
 def run_command(
     build: Path,
     node: str,
@@ -73,6 +74,7 @@ def run_command(
     run_id: str,
     attempt: int,
     guard_fd: int | None,
+    leave_on_sigterm: bool,
     **options: Any,
 ) -> None:
     """Run one node of BUILD.
@@ -151,7 +153,14 @@ def run_command(
     if is_guard:
         check_effects(plan, chosen)
         check_can_go_back(plan, build, chosen)
-        guard_of(node, chosen.restarts, run_id, report_fd, order_fd).run()
+        guard_of(
+            node,
+            chosen.restarts,
+            run_id,
+            report_fd,
+            order_fd,
+            leaves=leave_on_sigterm,
+        ).run()
     if not launched and not is_auto and events is None:
         # This node was started by hand.
         check_build_data(plan, build, plan.process(node))

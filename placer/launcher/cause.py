@@ -51,7 +51,10 @@ def failure_from_report(event: NodeFailure | Left) -> Failure:
     # The text may already start with the name of the node.
     for prefix in (f"{cause.node}: ", f"{cause.node} "):
         text = text.removeprefix(prefix)
-    text = f"{cause.node} failed: {text}"
+    # For a process that was ended, its guard or the engine reports the end.
+    was_ended = isinstance(event, Left) and event.root and not cause.is_error
+    failed = "" if was_ended and not cause.where else "failed: "
+    text = f"{cause.node} {failed}{text}"
     return Failure(cause.node, text, event.root, cause.is_interruption)
 
 

@@ -54,7 +54,13 @@ READ_NOTES: Final = 10.0
 
 
 def guard_of(
-    node: str, limit: int, run_id: str, events: int | None, orders: int | None
+    node: str,
+    limit: int,
+    run_id: str,
+    events: int | None,
+    orders: int | None,
+    *,
+    leaves: bool,
 ) -> Guard:
     """Return the guard of a node, for which this process was started.
 
@@ -64,13 +70,15 @@ def guard_of(
         run_id: the id of the run; if empty, it gets one.
         events: a descriptor of the node's events.
         orders: a descriptor from which the node reads orders.
+        leaves: as in `Guard`.
     """
     key = _DESCRIPTOR.fullmatch(os.environ.get(VARIABLE, ""))
     used = [int(key[1])] if key else []
     if orders is not None:
         used.append(orders)
     command = [sys.executable, *sys.orig_argv[1:]]
-    return Guard(node, limit, command, run_id or secrets.token_hex(8), events, used)
+    run_id = run_id or secrets.token_hex(8)
+    return Guard(node, limit, command, run_id, events, used, leaves=leaves)
 
 
 def begin_guarded(fd: int) -> None:
@@ -99,6 +107,8 @@ class Guard:
         attempt: the last attempt of the node.
         trains: whether the run has trained.
         signals: the signals so far.
+        leaves: whether SIGTERM ends only this guard and its process: the engine then starts
+            the node on another machine, and the run goes on.
     """
 
     node: str
@@ -110,6 +120,8 @@ class Guard:
     attempt: int = 1
     trains: bool = False
     signals: list[int] = field(default_factory=list)
+    leaves: bool = False
+    _is_leaving: bool = False
     _pid: int = 0
 
     def run(self) -> NoReturn:
@@ -126,6 +138,9 @@ class Guard:
                 self._exit(0)
             if FINISHED in notes or OVER in notes or status == 0 or is_asked:
                 self._exit(status)
+            if self._is_leaving:
+                self._say(f"{self.node} leaves this machine, because of SIGTERM")
+                self._exit(-signal.SIGTERM)
             if FAILED not in notes:  # it could not report its end itself
                 self._report(how)
             early = 0 if JOINED in notes else early + 1
@@ -178,22 +193,28 @@ class Guard:
         if found is None or found.si_signo == signal.SIGCHLD:
             self._reap_others()
             return None
+        if self.leaves and found.si_signo == signal.SIGTERM:
+            self._is_leaving = True
+            return signal.SIGKILL
         self.signals.append(found.si_signo)
         return found.si_signo
 
     def _reap_others(self) -> None:
         """As the first process of a container, reap the processes that have lost their
         parent."""
-        while os.getpid() == 1 and (found := os.waitid(os.P_ALL, 0, _ENDED)):
-            if found.si_pid == self._pid:
-                return
-            os.waitpid(found.si_pid, 0)
+        with suppress(ChildProcessError):  # There are none.
+            while os.getpid() == 1 and (found := os.waitid(os.P_ALL, 0, _ENDED)):
+                if found.si_pid == self._pid:
+                    return
+                os.waitpid(found.si_pid, 0)
 
     def _pause(self, seconds: float) -> None:
         """Wait before the next start. A signal that ends a run ends the guard."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             number = self._wait(left)
+            if self._is_leaving:
+                self._exit(-signal.SIGTERM)
             if number in END_SIGNALS:
                 self._exit(-number)
 

@@ -119,6 +119,9 @@ class Restarts:
     _last_step: int = 0
     _differs: bool = False
     _is_shown: bool = False
+    _has_saved: bool = False
+    _in_a_row: int = 0
+    """The number of attempts in a row that have failed without a new checkpoint."""
     _warned: set[str] = field(default_factory=set)
     _early_ends: Counter[str] = field(default_factory=Counter)
     _due: dict[str, float] = field(default_factory=dict)
@@ -132,6 +135,8 @@ class Restarts:
         """Note a failure of the present attempt."""
         if self.failing is None:
             self.failing = _Failing(time.monotonic())
+            self._in_a_row = 0 if self._has_saved else self._in_a_row + 1
+            self._has_saved = False
         self.failing.failures.append(failure)
 
     def note_left(self, event: Left, failure: Failure, joined: set[str]) -> None:
@@ -303,6 +308,7 @@ class Restarts:
                 begun[event.node] = max(begun[event.node], event.step)
                 yield event
             case CheckpointSaved():
+                self._has_saved = True
                 # A checkpoint is complete some time after its step.
                 self._metrics = {
                     step: kept
@@ -375,7 +381,10 @@ class Restarts:
         for text in failing.texts:
             if text in failing.told:
                 continue
-            then = f"; all nodes go back (restart {len(self.done) + 1})"
+            then = f"; all nodes go back (restart {len(self.done) + 1}"
+            if 0 < self._in_a_row <= self.limit:
+                then += f", {self._in_a_row} of {self.limit} without a new checkpoint"
+            then += ")"
             if failing.told:
                 then = ", before all nodes trained again"
             failing.told.append(text)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
+from support.checkpoints import write_checkpoint
 from support.file_operations import before_operations
 
+from placer.checkpoint import attempts
 from placer.checkpoint.attempts import (
     ATTEMPTS,
     AttemptBegun,
@@ -16,9 +16,12 @@ from placer.checkpoint.attempts import (
     read_attempts,
     why_no_further,
 )
+from placer.checkpoint.choice import candidates
+from placer.checkpoint.folder import list_checkpoints
 from placer.errors import CheckpointError
 from placer.runtime.control.failure import FinalError
 from placer.runtime.saving.resumed_checkpoint import _of_this_run
+from placer.system.files.locks import file_locked
 
 
 def begun(step: int, run: str = "a") -> AttemptBegun:
@@ -41,6 +44,22 @@ def test_a_line_that_a_crash_has_cut_is_left_out_and_removed(tmp_path):
     add_attempt(tmp_path, begun(6))
     assert read_attempts(tmp_path) == [*lines[:2], begun(6)]
     assert attempts_of(read_attempts(tmp_path), "b") == []
+
+
+def test_a_line_is_added_when_another_process_has_unlocked_the_file(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(attempts, "LOCK_WAIT", 0.0)
+    add_attempt(tmp_path, begun(0))
+    path = tmp_path / ATTEMPTS
+    with path.open("ab") as other, file_locked(other.fileno(), wait=0.0):
+        other.write(b'{"attempt": ')  # the beginning of a line
+        other.flush()
+        with pytest.raises(CheckpointError, match="another process has locked it"):
+            add_attempt(tmp_path, begun(3))
+        assert path.read_bytes().endswith(b'{"attempt": ')
+    add_attempt(tmp_path, begun(3))
+    assert read_attempts(tmp_path) == [begun(0), begun(3)]
 
 
 def test_a_damaged_line_is_an_error(tmp_path):
@@ -103,9 +122,16 @@ def test_the_same_error_at_the_same_position_ends_a_run(errors, ends):
     assert why.endswith("again at the same step, with the same error" if ends else "")
 
 
-def test_checkpoints_of_the_resumed_run_are_not_those_of_this_run():
-    tried = [SimpleNamespace(manifest=SimpleNamespace(sequence=n)) for n in (7, 6, 5)]
-    own = _of_this_run(iter(tried), after=5)
-    assert [next(own), next(own)] == tried[:2]
-    with pytest.raises(FinalError, match="all checkpoints of this run are damaged"):
+def test_damaged_checkpoints_of_a_run_are_set_aside(tmp_path):
+    """The one of the run that it resumes stays."""
+    for sequence in (5, 6, 7):
+        write_checkpoint(tmp_path, sequence, sequence)
+    (tmp_path / "damaged-step-000007").mkdir()  # of an earlier failure
+    tried = candidates(tmp_path, print)
+    own = _of_this_run(tried, tmp_path, after=5)
+    assert [next(own).folder.name for _ in range(2)] == ["step-000007", "step-000006"]
+    damaged = "all checkpoints of this run are damaged, .*'damaged-step-000007-2', 'dam"
+    with pytest.raises(CheckpointError, match=damaged) as error:
         next(own)
+    assert not isinstance(error.value, FinalError)
+    assert [path.name for path, _ in list_checkpoints(tmp_path)] == ["step-000005"]

@@ -24,6 +24,7 @@ from placer.launcher.node_process import NodeProcess, start_node
 from placer.launcher.processes import ForksEnded, StartNode, launch_nodes
 from placer.runtime.control.events import (
     Event,
+    Left,
     NodeFailure,
     NodeWarning,
     State,
@@ -174,6 +175,8 @@ def test_a_node_is_named_once(message: str) -> None:
         NodeFailure(Cause("worker:1", "", message), root=True)
     )
     assert failure.text == "worker:1 failed: is full"
+    ended = Left("worker:1", 1, Cause("worker:1", "", message), root=True)
+    assert failure_from_report(ended).text == "worker:1 is full"
 
 
 def test_a_killed_node_is_named_with_its_signal(tmp_path: Path) -> None:

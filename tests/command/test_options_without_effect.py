@@ -309,6 +309,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "--attempt": "hidden: of launchers",
         "--run-id": "hidden: of launchers",
         "--guard-fd": "hidden: of guards",
+        "--leave-on-sigterm": "hidden: of engines",
     },
     "schema": {},
     "to-yaml": {"--out": "the file that is written"},

@@ -12,7 +12,13 @@ from placer.checkpoint.attempts import AttemptBegun, AttemptFailed, Line, why_no
 from placer.launcher.cause import Failure, failure_from_report
 from placer.launcher.restarts import Restarts
 from placer.report.outcome import result_json, result_lines
-from placer.runtime.control.events import NodeFailure, Start, Step
+from placer.runtime.control.events import (
+    CheckpointSaved,
+    Event,
+    NodeFailure,
+    Start,
+    Step,
+)
 from placer.runtime.control.result import Restart, Result
 
 
@@ -76,6 +82,25 @@ def test_the_last_failure_is_told_as_the_launcher_knows_it():
     assert restarts.explain(other).text.splitlines() == [
         "worker:0 failed: rows differ",
         "  the last failure: ps:0 was killed by SIGKILL",
+    ]
+
+
+def test_restarts_without_a_new_checkpoint_are_counted():
+    restarts = Restarts(2, "worker:0", lambda child: child, 60.0, compares=True)
+
+    def told(*events: Event) -> str:
+        for event in (Start(1, 900, 10, attempt=len(restarts.done) + 1), *events):
+            list(restarts.pass_on(event))
+        restarts.fail(Failure("ps:0", "ps:0 was killed", first_hand=True))
+        (warning,) = restarts.news()
+        list(restarts.finish(1))  # all nodes train again
+        return warning.message.removeprefix("ps:0 was killed; all nodes go back ")
+
+    assert [told(), told(), told(CheckpointSaved(1, "step-000001")), told()] == [
+        "(restart 1, 1 of 2 without a new checkpoint)",
+        "(restart 2, 2 of 2 without a new checkpoint)",
+        "(restart 3)",
+        "(restart 4, 1 of 2 without a new checkpoint)",
     ]
 
 

@@ -41,6 +41,8 @@ def test_a_run_ends_after_attempts_that_get_no_further(small):
     assert begun[-4] < step
     assert begun[-3:] == [step, step, step]  # the last one has only begun
     assert f"failed 2 times in a row after step {step}: was killed by SIGKILL" in text
+    assert isinstance(kept[-1], AttemptFailed)
+    assert kept[-1].what.startswith(f"ps:0 failed 2 times in a row after step {step}")
 
 
 def test_the_same_error_at_the_same_step_ends_a_run_at_the_second_time(small):

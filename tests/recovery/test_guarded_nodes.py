@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from support.faulty_runs import Fault, Run
+from support.hosts import needs_hosts
 
 from placer.channel.ports import free_endpoints
 from placer.plan.plan import read_plan
@@ -158,6 +160,14 @@ def test_a_node_ends_with_its_guard(guarded):
     guard.kill()
     guard.wait()
     wait_for(lambda: not is_running(child))
+
+
+@needs_hosts
+def test_a_guard_that_is_the_first_process_of_a_container_waits_without_others():
+    """As before the third start of a node."""
+    code = "from placer.launcher.guard import Guard; Guard('ps:0', 1, (), 'r')._pause(0.01)"
+    words = ("unshare", "--pid", "--fork", sys.executable, "-c", code)
+    subprocess.run(words, check=True)
 
 
 def wait_for(condition) -> None:

@@ -12,6 +12,7 @@ from support.sparse_specs import write_sparse_spec
 
 import placer
 from placer.checkpoint.folder import list_checkpoints
+from placer.runtime.control.events import Left
 
 FORGETS = {"forget": {"unseen_steps": 1, "every": 1000}}
 
@@ -50,6 +51,39 @@ def test_a_part_is_taken_from_a_checkpoint_of_another_model_once(small, tmp_path
     run = small.run(Fault("ps:1", f"step {2 + step}, call 2"), **options)
     assert len(run.result.restarts) == 1
     assert (run.params, run.history) == (whole.params, whole.history)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("resumes", [False, True])
+def test_a_run_whose_checkpoints_are_all_damaged_goes_back_to_its_beginning(
+    small, whole, resumes
+):
+    kept = small.files / "checkpoints"
+    if resumes:
+        small.run(steps=6)
+        small.plant([Fault("worker:1", "step 9, call 2: receive")])
+    else:
+        small.prepare([Fault("worker:1", "step 4, call 2: receive")])
+    first = {path.name for path, _ in list_checkpoints(kept)} if resumes else set()
+    run = Run()
+
+    def damage(event: object) -> None:
+        run.events.append(event)
+        if not isinstance(event, Left) or list(kept.glob("damaged-*")):
+            return
+        for path, _ in list_checkpoints(kept):
+            if path.name not in first:
+                tensors = path / "ps-0.safetensors"
+                tensors.write_bytes(tensors.read_bytes()[:-1])
+
+    options = {"resume": kept / "step-000006"} if resumes else {}
+    small.go_on(run, watch=damage, **options)
+    assert (run.params, run.history) == (whole.params, whole.history)
+    told = next(text for text in run.warnings if "are damaged" in text)
+    assert (
+        "all checkpoints of this run are damaged, and are named 'damaged-step-" in told
+    )
+    assert run.result.restarts[-1].step == (6 if resumes else 0)
 
 
 @pytest.fixture(scope="module")

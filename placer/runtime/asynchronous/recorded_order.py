@@ -121,17 +121,18 @@ class Order:
             except OSError as error:
                 raise self._unwritable(error) from None
 
-    def begin(self, run: str, after: int = 0) -> None:
+    def begin(self, run: str, after: int = 0, *, is_own: bool = False) -> None:
         """Begin the file, or cut it behind the mark of a checkpoint and continue it.
 
         Args:
             run: the id of the run.
             after: the step of the checkpoint from which the nodes continue; 0 without one.
+            is_own: whether the checkpoint is of this run, so that the file must have its mark.
 
         Raises:
             PlacerError: if the file cannot be written, or is the order of another run; or if
                 the replayed run began after another step.
-            FinalError: if the file has no mark of the checkpoint.
+            FinalError: if the file has no mark of the checkpoint, or was removed.
         """
         if self._replay is not None and self._after != after:
             raise PlacerError(
@@ -147,6 +148,8 @@ class Order:
                 lines.seek(0)
                 first = lines.readline()
                 is_new = not first.endswith(b"\n")
+                if is_new and is_own:
+                    raise self._changed("was removed: it had the order of the run")
                 end = 0 if is_new else self._find_end(first, lines, run, after)
             self._file.truncate(end)
         except OSError as error:
@@ -169,14 +172,16 @@ class Order:
             self._count += 1
             if line == mark:
                 return end
+        raise self._changed(
+            f"has no mark of the checkpoint of step {after}, from which the run continues"
+        )
+
+    def _changed(self, how: str) -> PlacerError:
         # The launcher imports this module, without numpy.
         from placer.runtime.control.failure import FinalError
 
-        raise FinalError(
-            f"'{self._record}' has no mark of the checkpoint of step {after}, from which"
-            " the run continues",
-            hint="do not change the files of an order during the run",
-        )
+        hint = "do not change the files of an order during the run"
+        return FinalError(f"'{self._record}' {how}", hint=hint)
 
     @property
     def replays(self) -> bool:

@@ -297,6 +297,8 @@ Report: TypeAlias = Callable[[Event], None]
 
 SIGNAL_LINE: Final = b'{"event": "signal"'
 FAILED_LINE: Final = b'{"event": "failed"'
+START_LINE: Final = b'{"event": "start"'
+LEFT_LINE: Final = b'{"event": "left"'
 """The first bytes of the lines of these events; see `write_event`."""
 
 

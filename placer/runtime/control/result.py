@@ -63,7 +63,9 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
             socket", "tls", "tcp" or "thread".
         staleness: a histogram: for each staleness, how many gradients were applied with it.
             The staleness is the number of other workers' steps that were applied after the
-            worker received its parameters. Empty for synchronous training.
+            worker received its parameters. Empty for synchronous training. With `--restarts`,
+            `bytes_sent`, `checkpoint_seconds` and the counts of staleness are those of the
+            last attempt.
         staleness_bound: the largest staleness that `max_staleness` allows for any worker;
             None without a bound.
         geo_staleness: the same histogram for the differences that workers push with `geo`.

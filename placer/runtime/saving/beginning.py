@@ -24,6 +24,7 @@ from placer.checkpoint.attempts import (
     why_no_further,
 )
 from placer.checkpoint.folder import (
+    broken_checkpoints,
     check_best_is_free,
     check_continues,
     list_checkpoints,
@@ -127,6 +128,9 @@ def _choose(
     # The folder may have checkpoints of the run that this one resumes.
     begun.after = earlier[0].sequence if earlier else 0
     is_own = bool(earlier and newest is not None and newest.sequence > begun.after)
+    if earlier and not is_own:
+        for _, error in broken_checkpoints(folder):
+            execution.report(NodeWarning(error.message))
     return (folder if is_own else named), is_own
 
 
@@ -151,7 +155,8 @@ def _count(execution: Execution, folder: Path, newest: Manifest | None) -> None:
     why = why_no_further(lines, execution.options.restarts, execution.me.name)
     if not why:
         return
-    failed = [line for line in lines if isinstance(line, AttemptFailed)]
+    # A failure without a node has ended the run.
+    failed = [each for each in lines if isinstance(each, AttemptFailed) and each.node]
     parts = [failed[-1].node, failed[-1].where, failed[-1].what] if failed else []
     last = ": ".join(filter(None, parts))
     raise NoFurtherError(f"{why}\n  the last failure: {last}" if last else why)
@@ -161,9 +166,9 @@ def note_failure(execution: Execution, cause: Cause) -> None:
     """Add the failure of an attempt to the file of attempts, on the control node. Only the
     process that has begun the attempt does: else the folder may belong to another run, or the
     attempt to an earlier process. Warns if the file cannot be written: the next attempt then
-    ends the run."""
+    ends the run. The failure that ends the run is also added, for `placer checkpoints`."""
     settings = execution.checkpointing
-    if settings is None or cause.is_final or not execution.is_counted:
+    if settings is None or not execution.is_counted:
         return
     failed = AttemptFailed(
         execution.run,

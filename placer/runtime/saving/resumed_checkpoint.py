@@ -7,13 +7,16 @@ finds a damaged file, all nodes try the previous checkpoint in the folder.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from placer.checkpoint.choice import candidates, is_checkpoint, is_first_start
+from placer.checkpoint.folder import set_aside
 from placer.checkpoint.manifest import FILE, Progress
 from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError
@@ -22,7 +25,6 @@ from placer.runtime.asynchronous.local_values import LocalValues
 from placer.runtime.control.barrier import RESUME, barrier
 from placer.runtime.control.events import NodeWarning, Resumed
 from placer.runtime.control.execution import Execution
-from placer.runtime.control.failure import FinalError
 from placer.runtime.control.handshake import fingerprint
 from placer.runtime.saving.beginning import Beginning
 from placer.runtime.saving.resumed_tables import Choice, load_tables
@@ -94,8 +96,8 @@ def resume(
         if named is not None
         else iter(())
     )
-    if beginning.is_own:
-        tried = _of_this_run(tried, beginning.after)
+    if beginning.is_own and named is not None:
+        tried = _of_this_run(tried, named, beginning.after)
     partial = execution.options.partial and not beginning.is_own
     while True:
         choice, checkpoint = Choice(), None
@@ -136,19 +138,22 @@ def resume(
     return Continued(progress, Path(choice.path), written)
 
 
-def _of_this_run(tried: Iterator[Checkpoint], after: int) -> Iterator[Checkpoint]:
+def _of_this_run(
+    tried: Iterator[Checkpoint], folder: Path, after: int
+) -> Iterator[Checkpoint]:
     """Yield the checkpoints of this run. Those up to `after` are of the run that it resumes:
-    `--shrink` and `--partial` apply to them. Raises FinalError if no checkpoint is left."""
-    try:
-        for checkpoint in tried:
-            if checkpoint.manifest.sequence <= after:
-                break
-            yield checkpoint
-        raise CheckpointError("all checkpoints of this run are damaged")
-    except CheckpointError as error:
-        raise FinalError(
-            error.message, hint="start the run again with the same command"
-        ) from error
+    `--shrink` and `--partial` apply to them.
+
+    If none is left, set the damaged ones aside, and raise CheckpointError: the next attempt
+    begins as the first one did.
+    """
+    with suppress(CheckpointError):  # none is left
+        yield from takewhile(lambda each: each.manifest.sequence > after, tried)
+    names = ", ".join(f"'{each.name}'" for each in set_aside(folder, after))
+    raise CheckpointError(
+        f"all checkpoints of this run are damaged, and are named {names} now: the run goes"
+        " back to its beginning"
+    )
 
 
 def _is_first_start(execution: Execution, named: Path) -> bool:

@@ -168,7 +168,11 @@ def _start(
             if execution.is_control and continued is not None and best is not None:
                 checkpoints.take_over_best(best, continued.checkpoint.parent)
     progress = continued.progress if continued is not None else None
-    driver.order.begin(run, progress.step if progress is not None else 0)
+    driver.order.begin(
+        run,
+        progress.step if progress is not None else 0,
+        is_own=beginning.is_own and progress is not None,
+    )
     keeps_no_rows = options.save_params is not None and checkpoints is None
     if execution.is_control and keeps_no_rows and plan.sparse_tables:
         execution.report(NodeWarning(WITHOUT_ROWS))

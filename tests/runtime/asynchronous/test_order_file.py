@@ -102,11 +102,11 @@ def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path) -> None:
     order.close(ended=False)
 
 
-def continued(path: Path, after: int, run: str = "r") -> Order:
+def continued(path: Path, after: int, run: str = "r", *, is_own: bool = False) -> Order:
     """Return the order of a later attempt, which begins after the checkpoint of a step."""
     order = Order(record=path, digest="d", continues=True)
     try:
-        order.begin(run, after)
+        order.begin(run, after, is_own=is_own)
     except PlacerError:
         order.close(ended=False)
         raise
@@ -151,6 +151,8 @@ def test_a_later_attempt_begins_a_file_without_a_whole_line(
     text: str, tmp_path: Path
 ) -> None:
     file = written(tmp_path / "order", text, end="")
+    with pytest.raises(FinalError, match=r"order' was removed: it had the order of"):
+        continued(file, 4, is_own=True)
     continued(file, 0).close(ended=False)
     assert file.read_text().splitlines() == [FIRST]
 

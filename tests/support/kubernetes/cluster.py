@@ -68,6 +68,7 @@ class Cluster:
         self.changed = threading.Condition(self.lock)
         self._add_host = add_host
         self._addresses: dict[str, str] = {}
+        self._pods_of: dict[str, dict[int, Pod]] = {}  # by uid of the Job, and number
         self._uids = itertools.count(1)
         self._is_closed = False
         self._hosts_file = folder / "hosts"
@@ -106,6 +107,13 @@ class Cluster:
         with self.lock:
             self._delete_pod(pod, grace)
             self.reconcile()
+
+    def evict_pod(self, pod: Pod, reason: str) -> None:
+        """Delete a pod, as Kubernetes does to make room, or to drain its machine."""
+        with self.lock:
+            condition = {"type": "DisruptionTarget", "status": "True", "reason": reason}
+            pod.object["status"]["conditions"] = [condition]
+            self.delete_pod(pod)
 
     def pod(self, begin: str) -> Pod:
         """Return the newest pod whose name begins like this."""
@@ -213,33 +221,34 @@ class Cluster:
                     self._add(_job_of_jobset(jobset, each, i))
 
     def _reconcile_job(self, job: Object) -> None:
-        spec, status, uid = job["spec"], job["status"], job["metadata"]["uid"]
-        assert (spec["completionMode"], spec["backoffLimit"]) == ("Indexed", 0)
+        spec, status = job["spec"], job["status"]
+        assert spec["completionMode"] == "Indexed"
         assert spec["parallelism"] == spec["completions"]
-        pods = [pod for pod in self.pods.values() if _owner(pod.object) == uid]
-        phases = {
-            int(pod.object["metadata"]["annotations"][_INDEX]): _phase(pod)
-            for pod in pods
-        }
-        begun = status.setdefault("begun", [])
+        pods = self._pods_of.setdefault(job["metadata"]["uid"], {})
         if not has_ended(job):
-            # A pod that is deleted has failed, as one that ends with another status.
-            lost = [i for i in begun if phases.get(i, "Failed") == "Failed"]
-            if lost or "Failed" in phases.values():
-                _finish(job, "Failed")
-            elif all(phases.get(i) == "Succeeded" for i in range(spec["completions"])):
+            for index, pod in [*pods.items()]:
+                if _has_failed(pod, spec):
+                    del pods[index]
+                    action = _action(pod, spec)
+                    failed = status["failed"] = status.get("failed", 0) + (
+                        action == "Count"
+                    )
+                    if action == "FailJob" or failed > spec["backoffLimit"]:
+                        _finish(job, "Failed")
+                        break
+            phases = [pod.object["status"]["phase"] for pod in pods.values()]
+            if phases == ["Succeeded"] * spec["completions"]:
                 _finish(job, "Complete")
         if has_ended(job):
-            for pod in pods:
+            for pod in pods.values():
                 if not pod.has_ended:
                     self._delete_pod(pod)
             return
         for i in range(spec["completions"]):
-            if i not in begun:
-                begun.append(i)
-                self._add_pod(job, i)
+            if i not in pods:
+                pods[i] = self._add_pod(job, i)
 
-    def _add_pod(self, job: Object, index: int) -> None:
+    def _add_pod(self, job: Object, index: int) -> Pod:
         template, name = job["spec"]["template"], job["metadata"]["name"]
         uid = f"uid-{next(self._uids)}"
         metadata = {
@@ -280,15 +289,16 @@ class Cluster:
                     "message": why,
                 }
             ]
-            return
+            return pod
         spec["nodeName"] = "machine-1"
         if container["image"] not in self.images:
             why = f'Back-off pulling image "{container["image"]}"'
             waiting = {"reason": "ImagePullBackOff", "message": why}
             pod.set_state("Pending", {"waiting": waiting})
-            return
+            return pod
         pod.set_state("Pending", {"waiting": {"reason": "ContainerCreating"}})
         threading.Thread(target=self._start, args=(pod,), daemon=True).start()
+        return pod
 
     def _start(self, pod: Pod) -> None:
         """Start a pod, once what it mounts is there."""
@@ -405,10 +415,31 @@ def _finish(given: Object, kind: str) -> None:
     given["status"]["conditions"].append({"type": kind, "status": "True"})
 
 
-def _phase(pod: Pod) -> str:
-    """Return the phase of a pod for its Job."""
-    phase = str(pod.object["status"]["phase"])
-    return "Failed" if pod.is_deleted and phase != "Succeeded" else phase
+def _has_failed(pod: Pod, spec: Object) -> bool:
+    """Whether a pod has failed for its Job, which then makes another one. A Job with a policy
+    waits for the end of a pod that is deleted."""
+    if pod.object["status"]["phase"] == "Succeeded":
+        return False
+    ends = pod.is_deleted and (pod.process is None or "podFailurePolicy" not in spec)
+    return pod.has_ended or ends
+
+
+def _action(pod: Pod, spec: Object) -> str:
+    """Return the action of the policy of a Job for a pod that has failed."""
+    status = pod.object["status"]
+    ended = status["containerStatuses"][0]["state"].get("terminated", {})
+    kinds = [each["type"] for each in status.get("conditions", ())]
+    for rule in spec.get("podFailurePolicy", {"rules": ()})["rules"]:
+        if "onExitCodes" in rule:
+            codes = rule["onExitCodes"]
+            assert (codes["containerName"], codes["operator"]) == ("node", "In")
+            if ended.get("exitCode") in codes["values"]:
+                return str(rule["action"])
+        else:
+            (wanted,) = rule["onPodConditions"]
+            if wanted["type"] in kinds:
+                return str(rule["action"])
+    return "Count"
 
 
 def _second() -> str:

@@ -33,6 +33,7 @@ def request_of(
     data: Path | None = None,
     saves: bool = False,
     grace: float = 30.0,
+    restarts: int = 0,
 ) -> JobRequest:
     """Return a request for a run, by default with 256 MiB for a node, and a GPU for heter
     nodes."""
@@ -51,6 +52,8 @@ def request_of(
         RunKey(bytes(range(32))),
         saves=saves,
         grace=grace,
+        restarts=restarts,
+        run_id="0123abcd" if restarts else "",
     )
 
 

@@ -146,9 +146,18 @@ def said(events: list[JobEvent]) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {}
     for each in events:
         if isinstance(each, NodeLines):
-            texts = [json.loads(line)["text"] for line in each.lines]
-            found.setdefault(each.node, []).extend(map(json.loads, texts))
+            outputs = [e for e in map(json.loads, each.lines) if e["event"] == "output"]
+            texts = [json.loads(output["text"]) for output in outputs]
+            found.setdefault(each.node, []).extend(texts)
     return found
+
+
+def left(events: list[JobEvent]) -> list[tuple[str, str]]:
+    """Return the nodes whose pod has ended and is made again, and how it has ended."""
+    lines = [line for e in events if isinstance(e, NodeLines) for line in e.lines]
+    found = [each for each in map(json.loads, lines) if each["event"] == "left"]
+    assert all(each["root"] for each in found)
+    return [(each["node"], each["cause"]["what"]) for each in found]
 
 
 def ends(events: list[JobEvent]) -> dict[str, NodeEnded]:

@@ -3,6 +3,12 @@
 See `docs/how-to/kubernetes.md` for its use.
 """
 
-from placer.launcher.engines.kubernetes.engine import OPTIONS, submit, watch, write
+from placer.launcher.engines.kubernetes.engine import (
+    OPTIONS,
+    RESTARTS,
+    submit,
+    watch,
+    write,
+)
 
-__all__ = ["OPTIONS", "submit", "watch", "write"]
+__all__ = ["OPTIONS", "RESTARTS", "submit", "watch", "write"]

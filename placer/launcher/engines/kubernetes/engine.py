@@ -31,6 +31,8 @@ from placer.launcher.engines.kubernetes.volumes import Volume
 from placer.launcher.engines.kubernetes.written import check_written
 from placer.plan.plan import BASE_PORT
 
+RESTARTS: Final = True
+"""A pod that has failed is made again (`--restarts`)."""
 OPTIONS: Final = (
     EngineOption(
         "image", "str", None, "The image of the pods, with Python and placer. Required."
@@ -97,13 +99,6 @@ OPTIONS: Final = (
         "Labels of the job, for example for a queue: name=value,…",
     ),
     EngineOption(
-        "restarts",
-        "int",
-        0,
-        "How often a JobSet restarts all nodes after a failure, for jobs "
-        "submitted by hand. The nodes continue with --checkpoint and --resume.",
-    ),
-    EngineOption(
         "keep", "bool", False, "Keep the job in the cluster after the run has ended."
     ),
 )
@@ -124,17 +119,16 @@ def submit(
     """Submit the job in a folder; see `Engine`. If the cluster refuses the job, all
     objects created so far are deleted."""
     _check_options(options)
-    if options["restarts"]:
-        raise PlacerError(
-            "a job with restarts must be submitted by hand: the launcher ends "
-            "at the first failure",
-            hint=f"write the files with --write FOLDER, then run {options['kubectl']} "
-            "create -f FOLDER",
-        )
     name, groups = _named_groups(request, options)
     kubectl = Kubectl(options["kubectl"], options["context"], options["namespace"])
     identity = Identity(name, groups, options["crd"] == "jobset")
-    job = KubernetesJob(kubectl, identity, options["build"] is None, options["keep"])
+    job = KubernetesJob(
+        kubectl,
+        identity,
+        options["build"] is None,
+        options["keep"],
+        request.restarts > 0,
+    )
     files = (BUILD, KEY, RUN) if job.has_build else (KEY, RUN)
     job.create([folder / file for file in files])
     return job
@@ -168,13 +162,8 @@ def _check_options(options: Mapping[str, Any]) -> None:
     check_command(options["kubectl"])
     if not 0 < options["port"] < 1 << 16:
         raise PlacerError(f"port: {options['port']} is not between 1 and 65535")
-    for name in ("user", "restarts"):
-        if options[name] is not None and options[name] < 0:
-            raise PlacerError(f"{name}: {options[name]} is negative")
-    if options["restarts"] and options["crd"] == "none":
-        raise PlacerError(
-            "restarts: only a JobSet can restart its nodes together, not Indexed Jobs"
-        )
+    if options["user"] is not None and options["user"] < 0:
+        raise PlacerError(f"user: {options['user']} is negative")
     if options["cpu"] is not None and threads_of(options["cpu"]) is None:
         raise PlacerError(f"cpu: '{options['cpu']}' is not a number such as 4 or 500m")
     for name in ("node-selector", "labels"):

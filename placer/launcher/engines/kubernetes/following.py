@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from queue import Full, Queue
 from typing import Final, TypeAlias
 
+from placer.channel.cause import Cause
 from placer.errors import RunError
 from placer.launcher.engines.engine import (
     JobEvent,
@@ -21,9 +22,19 @@ from placer.launcher.engines.engine import (
 from placer.launcher.engines.kubernetes.job import KubernetesJob
 from placer.launcher.engines.kubernetes.kubectl import FORBIDDEN, KubectlError
 from placer.launcher.engines.kubernetes.logs import PodLog
+from placer.launcher.engines.kubernetes.manifests import FINAL_STATUSES
 from placer.launcher.engines.kubernetes.pods import End, Pod, Pods, joined
 from placer.launcher.engines.said import in_one_line
 from placer.runtime.control.differing import list_nodes
+from placer.runtime.control.events import (
+    LEFT_LINE,
+    START_LINE,
+    Left,
+    Start,
+    read_event,
+    write_event,
+)
+from placer.runtime.signals.signals import how_ended
 from placer.system.owned_threads import OwnedThreads
 
 POLL: Final = 2.0
@@ -51,6 +62,10 @@ SILENT: Final = 10.0
 """Seconds without an answer of the cluster before the user is told."""
 GIVEN_UP: Final = 600.0
 """Seconds without an answer of the cluster after which a job is given up."""
+_LOST_MACHINE: Final = (
+    "{node} is on the machine {host}, which does not answer: Kubernetes makes the pod again"
+    " when the machine is back, or was removed (kubectl delete node {host})"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +147,10 @@ class _Following:
     _read: set[str] = field(default_factory=set)  # the uids of pods whose log has ended
     _ends: dict[str, NodeEnded] = field(default_factory=dict)  # by node
     _told: set[str] = field(default_factory=set)  # the nodes whose end was reported
+    # By node: the end of a pod that is made again, until its log is read.
+    _losses: dict[str, End] = field(default_factory=dict)
+    _gone: set[str] = field(default_factory=set)  # the uids of these pods
+    _attempt: int = 1  # the last attempt of which a node has reported
     _since: dict[tuple[str, ...], float] = field(default_factory=dict)
     _noted: set[tuple[str, ...]] = field(default_factory=set)
     _groups: dict[str, str] = field(init=False)
@@ -159,7 +178,11 @@ class _Following:
         else:
             if isinstance(item, NodeLines | NodeLog):
                 self._forget(("unread", item.node))
+            if isinstance(item, NodeLines) and self.job.restarts:
+                self._note_attempt(item)
             yield item
+        for node in [n for n in self._losses if self._is_read(n)]:
+            yield self._left(node, self._losses.pop(node))
         for node, end in self._ends.items():
             if node in self._told:
                 continue
@@ -210,24 +233,31 @@ class _Following:
     def _compare(self, found: Pods) -> Iterator[JobEvent]:
         """Compare the pods with their last known state, and yield the resulting events."""
         waiting: dict[tuple[str, str], list[str]] = {}
-        for node in sorted(self.job.nodes, key=lambda node: _end_time(found, node)):
-            if node in self._ends:
+        pods = {node: self._newest(node, found) for node in self.job.nodes}
+        for node, pod in sorted(pods.items(), key=lambda each: _end_time(each[1])):
+            if node in self._ends or node in self._losses:
                 continue
-            pod, before = found.pods.get(node), self._pods.get(node)
+            before = self._pods.get(node)
             if pod is None:
                 self._miss(node, before, found)
                 continue
             self._forget(("gone", node))
             if before is not None and pod.uid != before.uid:
+                if self.job.restarts and before.uid not in self._gone:
+                    end = found.earlier.get(before.uid, before).end
+                    self._handle_end(before, end or _deleted(before), found)
+                    continue
                 yield JobNote(f"{node} starts again in another pod")
-                if before.uid in self._logs:
-                    self._logs[before.uid].finish()
+                self._finish_log(before)
             self._follow(pod)
             if pod.end is not None:
-                self._end(node, pod.end)
+                self._handle_end(pod, pod.end, found)
             elif pod.deleted is not None:
                 if self._lasts(("deleted", pod.uid), pod.deleted + OVERDUE):
-                    self._end(node, End(None, "its machine does not answer"))
+                    end = End(None, "its machine does not answer")
+                    again = self._handle_end(pod, end, found)
+                    if again and self._is_news(("machine", pod.uid), 0.0):
+                        yield JobNote(_LOST_MACHINE.format(node=node, host=pod.host))
             elif pod.waiting is not None and self._is_stuck(pod):
                 self._end(node, End(None, joined(*pod.waiting)))
             elif pod.waiting is not None:
@@ -235,6 +265,13 @@ class _Following:
             elif not pod.has_log:
                 waiting.setdefault(("starting", ""), []).append(node)
         yield from self._notes(waiting, found)
+
+    def _newest(self, node: str, found: Pods) -> Pod | None:
+        """Return the newest pod of a node; None if it was deleted, but earlier ones were not."""
+        pod, before = found.pods.get(node), self._pods.get(node)
+        if pod is None or before is None or pod.uid == before.uid:
+            return pod
+        return None if pod.uid in self._gone else pod
 
     def _is_stuck(self, pod: Pod) -> bool:
         """Return True if a scheduled pod has not started for a long time."""
@@ -263,26 +300,68 @@ class _Following:
             wait = 0.0 if self.job.cancelled.is_set() else POLL
             if self._lasts(("gone", node), wait):
                 self._end(node, End(None, "its job was deleted"))
+        elif before is not None and self.job.restarts:
+            self._handle_end(before, _deleted(before), found)
         elif before is not None:
             # Another pod may replace it, unless Kubernetes has ended it.
             wait = 0.0 if before.disrupted else REPLACED
             if self._lasts(("gone", node), wait):
-                why = f" ({before.disrupted})" if before.disrupted else ""
-                self._end(node, End(None, f"its pod was deleted{why}"))
+                self._end(node, _deleted(before))
 
     def _end(self, node: str, end: End) -> None:
         pod = self._pods.get(node)
         host = "" if pod is None else pod.host
-        self._ends[node] = NodeEnded(node, end.status, end.why, host)
-        if pod is not None and pod.uid in self._logs:
+        why = end.why
+        if pod is not None and pod.uid in self._gone:
+            why = joined(why, "Kubernetes does not make the pod again")
+        self._ends[node] = NodeEnded(node, end.status, why, host)
+        if pod is not None:
+            self._finish_log(pod)
+
+    def _finish_log(self, pod: Pod) -> None:
+        if pod.uid in self._logs:
             self._logs[pod.uid].finish()
             self._lasts(("log", pod.uid), UNREAD)  # start the timer
+
+    # Pods that are made again.
+
+    def _is_made_again(self, node: str, status: int | None, found: Pods) -> bool:
+        """Whether the Job of a node makes its pod again after an end with this status."""
+        is_final = status is not None and status in (0, *FINAL_STATUSES)
+        is_ending = self.job.cancelling.is_set() or self._groups[node] in found.over
+        return self.job.restarts and found.is_there and not (is_final or is_ending)
+
+    def _handle_end(self, pod: Pod, end: End, found: Pods) -> bool:
+        """Note the end of a pod, once; return whether its Job makes it again."""
+        if not self._is_made_again(pod.node, end.status, found):
+            self._end(pod.node, end)
+            return False
+        if pod.uid not in self._gone:
+            self._gone.add(pod.uid)
+            self._losses[pod.node] = end
+            self._finish_log(pod)
+        return True
+
+    def _left(self, node: str, end: End) -> NodeLines:
+        """Return the event that the process of a node has ended and is started again."""
+        how = "was lost" if end.status is None else how_ended(end.status)
+        what = f"{how} ({end.why})" if end.why else how
+        left = Left(node, self._attempt, Cause(node, "", what), root=True)
+        return NodeLines(node, [write_event(left).rstrip()])
+
+    def _note_attempt(self, item: NodeLines) -> None:
+        for line in item.lines:
+            if line.startswith((START_LINE, LEFT_LINE)):
+                event = read_event(item.node, line)
+                assert isinstance(event, Start | Left)
+                self._attempt = max(self._attempt, event.attempt)
 
     def _notes(
         self, waiting: dict[tuple[str, str], list[str]], found: Pods
     ) -> Iterator[JobEvent]:
         """Yield the reason why pods wait, once for each reason that persists."""
-        missing = [n for n in self.job.nodes if n not in self._ends | self._pods]
+        here = {node for node, pod in self._pods.items() if pod.uid not in self._gone}
+        missing = [n for n in self.job.nodes if n not in {*self._ends, *here}]
         if missing and found.suspended:
             if self._is_news(("suspended",), PATIENCE):
                 yield JobNote(f"{self.job.title} is suspended, for example by a queue")
@@ -330,7 +409,12 @@ class _Following:
         return was_noted
 
 
-def _end_time(found: Pods, node: str) -> str:
-    """Return the time when the container of a node ended. Running nodes sort last."""
-    pod = found.pods.get(node)
+def _deleted(pod: Pod) -> End:
+    """Return the end of a pod that does not exist any more."""
+    why = f" ({pod.disrupted})" if pod.disrupted else ""
+    return End(None, f"its pod was deleted{why}")
+
+
+def _end_time(pod: Pod | None) -> str:
+    """Return the time when the container of a pod ended. Running pods sort last."""
     return "~" if pod is None or pod.end is None else pod.end.time

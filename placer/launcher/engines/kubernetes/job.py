@@ -41,6 +41,7 @@ class KubernetesJob:
         identity: distinguishes the job from other jobs.
         has_build: True if the build is sent with the job.
         keep: True if the job stays in the cluster after the run.
+        restarts: True if pods that have failed are made again.
         folder: always None: the launcher writes the logs.
         cancelling: set when the job is being cancelled.
         cancelled: set when the job was cancelled.
@@ -51,6 +52,7 @@ class KubernetesJob:
     identity: Identity
     has_build: bool
     keep: bool
+    restarts: bool = False
     folder: Path | None = None
     cancelling: threading.Event = field(
         default_factory=threading.Event, compare=False, repr=False
@@ -190,7 +192,8 @@ class KubernetesJob:
     def stop(self) -> None:
         """Ask the nodes to stop after the same step. The control node receives a
         signal. If the user may not run commands in pods, or its container has not
-        started, its pod is deleted instead. Raises KubectlError if kubectl fails."""
+        started, its pod is deleted instead, unless it would be made again. Raises
+        KubectlError if kubectl fails."""
         control = self.pods().pods.get(self.nodes[0])
         if control is None or control.end is not None:
             return
@@ -199,6 +202,8 @@ class KubernetesJob:
         try:
             self.kubectl.run("exec", control.name, *signal)
         except KubectlError:
+            if self.restarts:
+                raise
             pod = f"pod/{control.name}"
             self.kubectl.run("delete", pod, "--wait=false", "--ignore-not-found")
 

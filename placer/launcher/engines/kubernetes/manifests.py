@@ -36,6 +36,11 @@ COMPONENT: Final = "app.kubernetes.io/component"
 """The label with the name of the group."""
 OWN_LABELS: Final = ("app.kubernetes.io/name", INSTANCE, COMPONENT)
 """The labels that select the objects of a job."""
+DISRUPTED: Final = "DisruptionTarget"
+"""The condition of a pod that Kubernetes ends, for example to drain its machine."""
+FINAL_STATUSES: Final = (1, 2, 126, 127)
+"""The exit statuses of a container that another pod would end with as well: a failure that
+ends the run, wrong arguments or another build, and a Python that is not in the image."""
 PACKED: Final = "build.tar.gz"
 """The name of the build in its ConfigMap."""
 
@@ -87,18 +92,11 @@ def jobset_object(
     jobs = []
     for group in groups:
         template = _pod_template(name, group, groups, request, options)
-        spec = {
-            "parallelism": 1,
-            "completions": 1,
-            "completionMode": "Indexed",
-            "backoffLimit": 0,
-            "template": template,
-        }
         jobs.append(
             {
                 "name": group.name,
                 "replicas": group.count,
-                "template": {"spec": spec},
+                "template": {"spec": _job_spec(1, template, request)},
             }
         )
     return {
@@ -117,7 +115,7 @@ def jobset_object(
                 "operator": "All",
                 "targetReplicatedJobs": _finishing(groups, request),
             },
-            "failurePolicy": {"maxRestarts": options["restarts"]},
+            "failurePolicy": {"maxRestarts": 0},
             "replicatedJobs": jobs,
         },
     }
@@ -151,16 +149,34 @@ def plain_objects(
                 "apiVersion": "batch/v1",
                 "kind": "Job",
                 "metadata": metadata,
-                "spec": {
-                    "parallelism": group.count,
-                    "completions": group.count,
-                    "completionMode": "Indexed",
-                    "backoffLimit": 0,
-                    "template": template,
-                },
+                "spec": _job_spec(group.count, template, request),
             }
         )
     return [service, *jobs]
+
+
+def _job_spec(count: int, template: Object, request: JobRequest) -> Object:
+    """Return the spec of a Job with `count` pods. With `--restarts`, the Job makes a pod again
+    whose guard has not ended the run, and Kubernetes does not count pods that it has ended."""
+    spec: Object = {
+        "parallelism": count,
+        "completions": count,
+        "completionMode": "Indexed",
+        "backoffLimit": request.restarts,
+    }
+    if request.restarts:
+        codes = {"operator": "In", "values": [*FINAL_STATUSES]}
+        disrupted = {"type": DISRUPTED, "status": "True"}
+        spec["podFailurePolicy"] = {
+            "rules": [
+                {
+                    "action": "FailJob",
+                    "onExitCodes": {"containerName": CONTAINER, **codes},
+                },
+                {"action": "Ignore", "onPodConditions": [disrupted]},
+            ]
+        }
+    return {**spec, "template": template}
 
 
 def _finishing(groups: Sequence[Group], request: JobRequest) -> list[str]:
@@ -199,7 +215,7 @@ def _pod_template(
             **security,
         }
     spec: Object = {"restartPolicy": "Never"}
-    if request.saves:
+    if request.saves and not request.restarts:
         spec["terminationGracePeriodSeconds"] = math.ceil(
             request.grace + request.deadline
         )
@@ -234,6 +250,8 @@ def _container(
     arguments = list(request.arguments)
     if request.data is not None:
         arguments.append(f"--data={request.data}")
+    if request.restarts:
+        arguments += [f"--run-id={request.run_id}", "--leave-on-sigterm"]
     mounts: list[Object] = [
         {"name": "run", "mountPath": _RUN},
         {"name": "key", "mountPath": _KEY, "readOnly": True},

@@ -13,6 +13,7 @@ from placer.launcher.engines.kubernetes.manifests import (
     COMPLETION_INDEX,
     COMPONENT,
     CONTAINER,
+    DISRUPTED,
     JOBSET_UID,
 )
 from placer.launcher.engines.kubernetes.objects import (
@@ -31,8 +32,6 @@ _NORMAL: Final = ("", "ContainerCreating", "PodInitializing")
 """Reasons of a waiting container during a normal start."""
 _SILENT: Final = ("", "Completed", "Error")
 """Reasons of an ended container that say no more than its exit status."""
-_DISRUPTED: Final = "DisruptionTarget"
-"""The condition of a pod that Kubernetes ends, for example to make room for another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +77,7 @@ class Pods:
 
     Attributes:
         pods: the newest pod of each node that has one.
+        earlier: the other pods, by uid.
         is_there: True if the JobSet, or a Job, exists.
         is_replaced: True if a later job with the same name exists.
         over: True or False for a group whose Job, or the JobSet, has succeeded or failed.
@@ -86,6 +86,7 @@ class Pods:
     """
 
     pods: Mapping[str, Pod]
+    earlier: Mapping[str, Pod]
     is_there: bool
     is_replaced: bool
     over: Mapping[str, bool]
@@ -159,14 +160,18 @@ def read_pods(printed: bytes, job: Identity) -> Pods:
     pods.sort(key=lambda pod: (pod.metadata.created, not pod.metadata.is_deleted))
     nodes = job.nodes()
     newest: dict[str, Pod] = {}
+    earlier: dict[str, Pod] = {}
     for item in pods:
         owner = item.metadata.owner("Job")
         if owner is None or not _is_of(item.metadata, owner, job, until):
             continue
         number = (item.metadata.annotations or {}).get(COMPLETION_INDEX, "")
         node = nodes.get((owner.name, "" if job.jobset else number))
-        if node is not None:
-            newest[node] = _pod(item, node)
+        if node is None:
+            continue
+        if node in newest:
+            earlier[newest[node].uid] = newest[node]
+        newest[node] = _pod(item, node)
     over: dict[str, bool] = {}
     for each in jobs:
         if (success := _success(each.status)) is not None:
@@ -174,7 +179,7 @@ def read_pods(printed: bytes, job: Identity) -> Pods:
             names = [group.name for group in job.groups] if job.jobset else [own]
             over.update(dict.fromkeys(names, success))
     suspended = any(each.spec.suspend for each in jobs)
-    return Pods(newest, bool(jobs), bool(later), over, suspended)
+    return Pods(newest, earlier, bool(jobs), bool(later), over, suspended)
 
 
 def _is_of(pod: Metadata, owner: Owner, job: Identity, until: str) -> bool:
@@ -194,7 +199,7 @@ def _pod(item: Object, node: str) -> Pod:
     deleted = None
     if metadata.is_deleted:
         deleted = float(metadata.deletion_grace_period_seconds or 0)
-    disruption = _condition(status, _DISRUPTED, "True")
+    disruption = _condition(status, DISRUPTED, "True")
     return Pod(
         node,
         metadata.name,
@@ -228,7 +233,7 @@ def _end(item: Object, state: ContainerState) -> End | None:
         return None
     # The reason can be `Evicted`, for example.
     why = joined(status.reason, status.message)
-    disruption = _condition(status, _DISRUPTED, "True")
+    disruption = _condition(status, DISRUPTED, "True")
     if disruption is not None and not why:
         why = joined(disruption.reason, disruption.message)
     if ended is None:

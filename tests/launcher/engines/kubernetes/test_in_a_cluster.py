@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.hosts import needs_hosts
+from support.kubernetes.pod import Pod
 from support.kubernetes.requests import (
     needs_of,
     request_of_build,
@@ -20,6 +21,7 @@ from support.kubernetes.scripted import (
     UNTIL_READ,
     assert_nothing_is_left,
     ends,
+    left,
     notes,
     place,
     said,
@@ -208,6 +210,75 @@ def test_one_job_that_is_restarted_is_followed_again(
     told = said(events)
     (again,) = {each[-1]["again"] for each in told.values()}
     assert again == told["ps:1"][5]["address"] != first
+
+
+AGAIN = """\
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+event(host=socket.gethostname(), address=os.environ["POD_IP"])
+until("/shared/fail")
+sys.exit(1)
+"""
+
+
+@pytest.mark.parametrize("crd", ["jobset", "none"])
+def test_a_pod_that_fails_is_made_again_by_its_job(
+    crd: str, build: Path, tmp_path: Path
+) -> None:
+    """With a JobSet up to the limit, with Jobs until a failure that ends the run."""
+    needs = needs_of(["worker:0", "ps:0", "ps:1"])
+    request = request_of_build(build, needs=needs, saves=True, restarts=1)
+    with place(tmp_path) as here:
+        job = here.submit(request, AGAIN, crd=crd)
+        events: list[JobEvent] = []
+        done = 0
+
+        def pod_of(name: str, ends: int) -> Pod | None:
+            """Return a pod that has begun, after so many ends of pods before."""
+            node = name[:-2] + ":" + name[-1]
+            has_begun = len(said(events).get(node, ())) == ends + 1
+            return here.cluster.pod(f"digits-{name}") if has_begun else None
+
+        for event in kubernetes.watch(job):
+            events.append(event)
+            if done == 0 and (pod := pod_of("ps-1", 0)) is not None:
+                # A pod that is deleted instead would be made again.
+                here.kubectl.failing["exec"] = "Error from server (Forbidden)"
+                with pytest.raises(PlacerError, match="Forbidden"):
+                    job.stop()
+                pod.signal(signal.SIGKILL, "OOMKilled")
+                done = 1
+            elif done == 1 and (pod := pod_of("ps-1", 1)) is not None:
+                # An end that does not count.
+                here.cluster.evict_pod(pod, "EvictionByEvictionAPI")
+                done = 2
+            elif done == 2 and (pod := pod_of("ps-1", 2)) is not None:
+                done = 3
+                if crd == "jobset":
+                    pod.signal(signal.SIGKILL, "OOMKilled")
+                else:
+                    here.release("fail")
+        assert_nothing_is_left(here)
+    killed = "was killed by SIGKILL (OOMKilled: its memory limit is 1Mi)"
+    first, second, *others = left(events)
+    assert first == ("ps:1", killed)
+    assert second[0] == "ps:1"
+    evicted = ("was lost (its pod was deleted", "was killed by SIGTERM")
+    assert second[1].startswith(evicted)
+    assert len(others) <= 1  # the last pod, until its Job is known to have failed
+    again = "ps:1 starts again in another pod"
+    assert notes(events) == [again] * 2
+    hosts, addresses = zip(
+        *((each["host"], each["address"]) for each in said(events)["ps:1"]), strict=True
+    )
+    assert len({*hosts}) == 1
+    assert len({*addresses}) == 3
+    end = next(iter(ends(events).values()))
+    if crd == "jobset":
+        assert (end.node, end.status) == ("ps:1", -9)
+        assert end.why.startswith("OOMKilled: its memory limit is 1Mi")
+    else:
+        assert end.status == 1
+    assert len(ends(events)) == 3
 
 
 def test_what_pods_wait_for_is_said_once(build: Path, tmp_path: Path) -> None:

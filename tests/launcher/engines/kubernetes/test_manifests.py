@@ -53,9 +53,13 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Plan]:
 def case(plans: Mapping[str, Plan], name: str) -> tuple[JobRequest, dict[str, Any]]:
     """Return a reviewed request and its options: its files are golden."""
     spec, _, crd = name.rpartition("_")
-    if spec == "digits":
-        saving = ("--steps=100", "--checkpoint=/out/checkpoints")
-        request = request_of(plans[spec], FILES, *saving, saves=True)
+    if spec in ("digits", "restarts"):
+        saving = ["--steps=100", "--checkpoint=/out/checkpoints"]
+        restarts = 3 if spec == "restarts" else 0
+        saving += [f"--restarts={restarts}"] if restarts else []
+        request = request_of(
+            plans["digits"], FILES, *saving, saves=True, restarts=restarts
+        )
         return request, options(crd=crd, volumes="runs:/out")
     request = request_of(plans[spec], FILES, data=Path("/data"), name="Wide & deep")
     chosen = {
@@ -71,7 +75,13 @@ def case(plans: Mapping[str, Plan], name: str) -> tuple[JobRequest, dict[str, An
     return request, options(crd=crd, **chosen)
 
 
-CASES = ("digits_jobset", "digits_none", "wide_deep_jobset", "wide_deep_none")
+CASES = (
+    "digits_jobset",
+    "digits_none",
+    "restarts_jobset",
+    "wide_deep_jobset",
+    "wide_deep_none",
+)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -263,10 +273,6 @@ def test_a_build_that_is_too_large_is_refused_with_its_size(
         ({"port": 0}, "port: 0 is not between 1 and 65535"),
         ({"cpu": "four"}, "cpu: 'four' is not a number such as 4 or 500m"),
         ({"user": -1}, "user: -1 is negative"),
-        (
-            {"restarts": 1, "crd": "none"},
-            "only a JobSet can restart its nodes together",
-        ),
         ({"labels": "queue"}, "labels: 'queue' must have the form name=value,…"),
         ({"volumes": "claim"}, "volumes: 'claim' is not a volume"),
         ({"volumes": "claim:/data:rw"}, "'claim:/data:rw' is not a volume"),
@@ -394,13 +400,3 @@ def test_texts_that_kubectl_would_take_for_numbers_are_quoted(
     files = kubernetes.write(request, options(labels="a=1e3,b=0o7,c=4Gi"))
     lines = [line.strip() for line in str(files["run.yaml"].content).splitlines()]
     assert {'a: "1e3"', 'b: "0o7"', "c: 4Gi"} <= {*lines}
-
-
-def test_a_job_with_restarts_is_submitted_by_hand(
-    plans: Mapping[str, Plan], tmp_path: Path
-) -> None:
-    request, chosen = request_of(plans["digits"], FILES), options(restarts=5)
-    content = kubernetes.write(request, chosen)["run.yaml"].content
-    assert yaml.safe_load(content)["spec"]["failurePolicy"] == {"maxRestarts": 5}
-    with pytest.raises(PlacerError, match="must be submitted by hand"):
-        kubernetes.submit(tmp_path, request, chosen)

@@ -27,6 +27,7 @@ from placer.launcher.engines.kubernetes.groups import group_nodes
 from placer.launcher.engines.kubernetes.job import KubernetesJob
 from placer.launcher.engines.kubernetes.kubectl import Kubectl, KubectlError
 from placer.launcher.engines.kubernetes.pods import Identity
+from placer.runtime.control.events import Left, Start, read_event, write_event
 
 CREATED = "2026-11-28T18:00:00Z"
 FORBIDDEN = (
@@ -53,6 +54,7 @@ def job_with(
     uid: str = "uid-1",
     is_jobset: bool = True,
     nodes: Sequence[str] = ("ps:0",),
+    restarts: bool = False,
 ) -> KubernetesJob:
     """Return a job, by default of one server, whose kubectl is a script: cases of its
     words."""
@@ -61,7 +63,8 @@ def job_with(
     path.chmod(0o755)
     groups = group_nodes(needs_of(nodes))
     identity = Identity("digits", groups, is_jobset, {uid}, CREATED)
-    return KubernetesJob(Kubectl(str(path), None, None), identity, True, False)
+    kubectl = Kubectl(str(path), None, None)
+    return KubernetesJob(kubectl, identity, True, False, restarts)
 
 
 def jobset(uid: str = "uid-1", **metadata: Any) -> dict[str, Any]:
@@ -313,6 +316,30 @@ def test_a_pod_that_cannot_begin_on_its_machine_is_lost(
     )
     assert next(watching) == expected
     watching.close()
+
+
+def test_a_pod_of_a_lost_machine_is_made_again_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "OVERDUE", 0.0)
+    log = f"echo '{CREATED} '$(cat start)"
+    job = job_with(tmp_path, f"*get*) cat pods;; *logs*) {log};; *) ;;", restarts=True)
+    (tmp_path / "start").write_bytes(write_event(Start(1, 9, 9, attempt=3)))
+    deleted = {"deletionTimestamp": CREATED, "deletionGracePeriodSeconds": 0}
+    there = {**pod(running(), **deleted), "spec": {"nodeName": "m1"}}
+    show(tmp_path, jobset(), there)
+    watching = kubernetes.watch(job)
+    text = "ps:0 is on the machine m1, which does not answer: Kubernetes makes the pod"
+    assert until_note(watching).startswith(text)
+    lines = (line for e in watching if isinstance(e, NodeLines) for line in e.lines)
+    events = (read_event("ps:0", line) for line in lines)
+    event = next(event for event in events if isinstance(event, Left))
+    assert (event.attempt, event.root) == (3, True)
+    assert event.cause.what == "was lost (its machine does not answer)"
+    later = {"creationTimestamp": "2026-11-28T18:05:00Z"}
+    show(tmp_path, jobset(), there, pod(ended(0), "b", **later))
+    assert until_note(watching) == "ps:0 starts again in another pod"
+    assert [*watching][-1] == NodeEnded("ps:0", 0)
 
 
 def test_logs_that_the_user_may_not_read_end_the_watch(tmp_path: Path) -> None:
