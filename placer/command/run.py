@@ -154,12 +154,7 @@ def run_command(
         check_effects(plan, chosen)
         check_can_go_back(plan, build, chosen)
         guard_of(
-            node,
-            chosen.restarts,
-            run_id,
-            report_fd,
-            order_fd,
-            leaves=leave_on_sigterm,
+            node, chosen, run_id, report_fd, order_fd, leaves=leave_on_sigterm
         ).run()
     if not launched and not is_auto and events is None:
         # This node was started by hand.

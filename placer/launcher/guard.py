@@ -29,6 +29,7 @@ from placer.launcher.parent import end_with_parent
 from placer.launcher.pauses import pause_before
 from placer.runtime.callbacks.event_queue import write_all
 from placer.runtime.control.events import CUT_LINE, Left, write_event
+from placer.runtime.control.options import Options
 from placer.runtime.process.guard_notes import (
     ATTEMPT,
     FAILED,
@@ -55,7 +56,7 @@ READ_NOTES: Final = 10.0
 
 def guard_of(
     node: str,
-    limit: int,
+    options: Options,
     run_id: str,
     events: int | None,
     orders: int | None,
@@ -66,7 +67,7 @@ def guard_of(
 
     Args:
         node: the name of the node's process.
-        limit: the value of `--restarts`.
+        options: the options of the run.
         run_id: the id of the run; if empty, it gets one.
         events: a descriptor of the node's events.
         orders: a descriptor from which the node reads orders.
@@ -78,7 +79,16 @@ def guard_of(
         used.append(orders)
     command = [sys.executable, *sys.orig_argv[1:]]
     run_id = run_id or secrets.token_hex(8)
-    return Guard(node, limit, command, run_id, events, used, leaves=leaves)
+    return Guard(
+        node,
+        options.restarts,
+        options.lost_after,
+        command,
+        run_id,
+        events,
+        used,
+        leaves=leaves,
+    )
 
 
 def begin_guarded(fd: int) -> None:
@@ -100,6 +110,7 @@ class Guard:
     Attributes:
         node: the name of the node's process.
         limit: the value of `--restarts`.
+        lost_after: the value of `--lost-after`; a process that is frozen for longer is killed.
         command: the command line of the node.
         run_id: the id of the run.
         events: a descriptor of the node's events; None if they are not written.
@@ -113,6 +124,7 @@ class Guard:
 
     node: str
     limit: int
+    lost_after: float
     command: Sequence[str]
     run_id: str
     events: int | None = None
@@ -167,11 +179,19 @@ class Guard:
             os.close(write)
             if self.signals:  # The process that obeyed them has failed.
                 child.signal(STOP_SIGNAL)
+            frozen_since: float | None = None
             while not child.ends_within(0.0):
-                number = self._wait(READ_NOTES)
+                number = self._wait(min(READ_NOTES, self.lost_after / 4))
                 if number is not None:
                     child.signal(number)
                 notes += _read_all(read)
+                now = time.monotonic()
+                frozen_since = (frozen_since or now) if child.is_frozen() else None
+                if frozen_since is not None and now - frozen_since > self.lost_after:
+                    self._say(
+                        f"{self.node} is frozen: a signal has stopped its process"
+                    )
+                    child.kill()
             status = child.wait()
             notes += _read_all(read)
         os.close(read)

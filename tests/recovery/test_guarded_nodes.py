@@ -60,7 +60,7 @@ def guarded(small, tmp_path):
     """Return a function that starts the guards of all nodes, with faults."""
     running: list[subprocess.Popen[bytes]] = []
 
-    def start(*faults: Fault, restarts: int = 3) -> Guarded:
+    def start(*faults: Fault, restarts: int = 3, lost_after: int = 60) -> Guarded:
         small.prepare(faults)
         files = small.files
         nodes = [*read_plan(small.build).processes]
@@ -68,6 +68,7 @@ def guarded(small, tmp_path):
         given = {
             "--endpoints": listed,
             "--restarts": restarts,
+            "--lost-after": lost_after,
             "--checkpoint": files / "checkpoints",
             "--checkpoint-every": 1,
             "--save-params": files / "params",
@@ -152,6 +153,14 @@ def test_a_signal_to_a_guard_stops_the_run_even_if_the_node_fails_then(small, gu
 
 
 @pytest.mark.slow
+def test_a_frozen_node_is_killed_and_started_again(small, whole, guarded):
+    run = guarded(Fault("ps:0", "step 9, call 1", "freeze"), lost_after=4)
+    assert set(run.wait().values()) == {0}
+    check_files(small, whole)
+    assert "ps:0 is frozen: a signal has stopped its process" in run.said("ps:0")
+
+
+@pytest.mark.slow
 def test_a_node_ends_with_its_guard(guarded):
     run = guarded(Fault("worker:1", "step 6, call 1", "freeze 600"))
     guard = run.processes["worker:1"]
@@ -165,7 +174,7 @@ def test_a_node_ends_with_its_guard(guarded):
 @needs_hosts
 def test_a_guard_that_is_the_first_process_of_a_container_waits_without_others():
     """As before the third start of a node."""
-    code = "from placer.launcher.guard import Guard; Guard('ps:0', 1, (), 'r')._pause(0.01)"
+    code = "from placer.launcher.guard import Guard; Guard('ps:0', 1, 60.0, (), 'r')._pause(0.01)"
     words = ("unshare", "--pid", "--fork", sys.executable, "-c", code)
     subprocess.run(words, check=True)
 
