@@ -15,6 +15,7 @@ from placer.plan.settings.data.window import Window
 from placer.readers import Order, PieceRows, ReadOptions, Rows, open_pieces, open_source
 from placer.readers.window_advice import advise
 from placer.runtime.batches.batches import Batches
+from placer.runtime.batches.passes import count_steps
 from placer.runtime.control.events import NodeWarning
 from placer.runtime.control.execution import Execution
 from placer.system.memory.limit import available_nbytes
@@ -64,10 +65,10 @@ def open_batches(execution: Execution, data: RowSource, phase: str) -> Batches:
         rows = open_rows(execution, data, phase)
         count = rows.rows if rows is not None else data.batch
         order = Order(count, data.batch, data.shuffle, data.seed, data.remainder)
-    last = order.steps_per_epoch
+    batches = Batches(order, rows, order.steps_per_epoch)
     if phase == TRAINING:
-        last = execution.options.steps or execution.plan.settings.train.epochs * last
-    return Batches(order, rows, last)
+        batches = batches.until(count_steps(execution, batches.passes))
+    return batches
 
 
 def open_rows(
