@@ -262,6 +262,8 @@ class Progress(Struct, frozen=True):
         workers: the last step of each worker, for asynchronous training.
         ahead: the statistics of later steps, which some workers have not finished.
         is_end: whether the step was the last step of its run.
+        before: the last step before the passes over the present rows, and its epoch; 0 unless
+            the run has trained other rows before.
     """
 
     step: Count
@@ -277,6 +279,7 @@ class Progress(Struct, frozen=True):
     ahead: tuple[StepStatistics, ...] = ()
     is_end: bool = False
     untrained_rows: Size = 0
+    before: tuple[Size, Size] = (0, 0)
 
 
 class StoredData(Struct, frozen=True):

@@ -23,6 +23,7 @@ from placer.launcher.processes import run_processes
 from placer.launcher.supervise import Watch
 from placer.plan.folder import check_outside
 from placer.plan.plan import Plan, read_plan, read_sources
+from placer.plan.settings.data.columns import is_glob
 from placer.plan.settings.data.sources import KINDS
 from placer.runtime.control.events import show_output
 from placer.runtime.control.option_checks import check_one_process, check_thread_options
@@ -234,7 +235,7 @@ def _source_of(rows: str) -> str:
     if KINDS[kind].is_file and path:
         check_utf8(Path(path), PlacerError)
         path = str(Path(path).absolute())
-        if not Path(path).is_file():
+        if not is_glob(path) and not Path(path).is_file():
             raise PlacerError(f"the file '{path}' does not exist", hint=path_hint(path))
     return f"{kind}:{path}"
 

@@ -13,6 +13,7 @@ from placer.plan.settings.data.columns import Column
 from placer.plan.settings.data.source import RowSource
 from placer.plan.settings.data.window import Window
 from placer.readers.arguments import ReadOptions
+from placer.readers.file_sets import list_files
 from placer.readers.order import Order
 from placer.readers.rows import LateRows
 from placer.readers.source import open_pieces, open_source
@@ -73,10 +74,13 @@ def _most_rows(data: RowSource, folder: Path) -> int | None:
         return FIRST_ROWS_OF_CODE
     if source.kind == "sklearn":
         return None
-    path = folder / source.path
-    # If the file is missing or not a file, opening it raises an error later.
+    # If a file is missing or not a file, opening it raises an error later.
     with suppress(OSError):
-        nbytes = path.stat().st_size * (_GZIP_RATIO if path.suffix == ".gz" else 1)
+        paths = [folder / path for path in list_files(source, folder)]
+        nbytes = sum(
+            path.stat().st_size * (_GZIP_RATIO if path.suffix == ".gz" else 1)
+            for path in paths
+        )
         if nbytes > WHOLE_NBYTES:
             return FIRST_ROWS
     return None

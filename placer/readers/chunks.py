@@ -49,47 +49,72 @@ class FileFormat(Protocol):
         ...
 
 
-def collect_batches(
-    request: ReadRequest,
-    feeds: Feeds,
-    batches: Iterable[Mapping[str, pa.Array]],
-    form: FileFormat,
-    expected: int = 0,
-) -> LoadedRows:
-    """Return all rows of a file, or the rows of a split.
+class CollectedRows:
+    """The rows of the files of a source, which are read one after another.
 
-    Besides the returned rows, only one batch is in memory.
+    Besides these rows, only one batch is in memory.
 
     Args:
         request: the inputs.
-        feeds: the columns that feed them.
-        batches: the columns of each batch of rows, by name.
-        form: how the columns become values.
         expected: the approximate number of rows.
-
-    Raises:
-        DataError: if there are no rows, or a value does not fit.
     """
-    arrays = {c.name: GrowingArray(request, c, expected) for c in request.columns}
-    digests = dict.fromkeys(feeds.read, 0)
-    count = 0
-    for batch in batches:
-        rows = len(next(iter(batch.values())))
-        if rows == 0:
-            continue
-        chunks = {name: array.extend(count + rows) for name, array in arrays.items()}
-        convert_batch(request, feeds, batch, form, count, chunks)
-        if request.options.with_digests:
-            for name in feeds.read:
-                digests[name] = form.add_digest(batch[name], digests[name])
-        count += rows
-        request.options.report(count)
-    whole = {
-        key: join_digests(digests[name] for name in names)
-        for key, names in feeds.sources.items()
-    }
-    read = {name: array.take_rows() for name, array in arrays.items()}
-    return make_loaded_rows(split_arrays(request, read), request.options, whole)
+
+    def __init__(self, request: ReadRequest, expected: int = 0) -> None:
+        self._request = request
+        self._arrays = {
+            c.name: GrowingArray(request, c, expected) for c in request.columns
+        }
+        self._digests: dict[str, int] = {}
+        self._feeds: Feeds | None = None
+        self._count = 0
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the rows suffice to check the source."""
+        most = self._request.options.first_rows
+        return most is not None and self._count >= most
+
+    def add(
+        self,
+        feeds: Feeds,
+        batches: Iterable[Mapping[str, pa.Array]],
+        form: FileFormat,
+    ) -> None:
+        """Read a file.
+
+        Args:
+            feeds: the columns that feed the inputs.
+            batches: the columns of each batch of rows, by name.
+            form: how the columns become values.
+
+        Raises:
+            DataError: if a value does not fit.
+        """
+        self._feeds, options = feeds, self._request.options
+        first = self._count
+        for batch in batches:
+            rows = len(next(iter(batch.values())))
+            if rows == 0:
+                continue
+            before, self._count = self._count, self._count + rows
+            chunks = {n: array.extend(self._count) for n, array in self._arrays.items()}
+            convert_batch(self._request, feeds, batch, form, before - first, chunks)
+            if options.with_digests:
+                for name in feeds.read:
+                    digest = self._digests.get(name, 0)
+                    self._digests[name] = form.add_digest(batch[name], digest)
+            options.report(self._count)
+
+    def loaded(self) -> LoadedRows:
+        """Return all rows, or those of the split. Raises DataError if there are none."""
+        assert self._feeds is not None
+        whole = {
+            key: join_digests(self._digests.get(name, 0) for name in names)
+            for key, names in self._feeds.sources.items()
+        }
+        read = {name: array.take_rows() for name, array in self._arrays.items()}
+        request = self._request
+        return make_loaded_rows(split_arrays(request, read), request.options, whole)
 
 
 def convert_batch(

@@ -13,18 +13,30 @@ from placer.readers.csv_blocks import MalformedError, plain_rows
 from placer.readers.csv_file import open_table
 from placer.readers.csv_rows import find_columns
 from placer.readers.csv_text_columns import parse_rows
-from placer.readers.pieces import Batch, Columns, OpenFile, PieceRows
+from placer.readers.file_sets import SameColumns, files_of
+from placer.readers.pieces import Batch, Columns, OpenFile, PieceRows, joined_pieces
 
 PIECE_NBYTES = 256 << 10
 """The approximate size of a piece, in bytes."""
 
 
 def open_pieces(request: ReadRequest) -> PieceRows:
-    """Open a file, and read it once to find the ends of its rows.
+    """Open the files, and read them once to find the ends of their rows.
 
-    Raises DataError if the file cannot be read, does not fit the inputs, or is
-    compressed.
+    Raises DataError if a file cannot be read, does not fit the inputs, or is compressed.
     """
+    same, rows, files = SameColumns(), 0, []
+    most = request.options.first_rows
+    for one in files_of(request):
+        files.append(_open(one, same, rows))
+        rows += files[-1].rows
+        if most is not None and rows >= most:
+            break
+    return joined_pieces(files)
+
+
+def _open(request: ReadRequest, same: SameColumns, before: int) -> PieceRows:
+    """Open a file after `before` rows of others."""
     source, options, form = (
         request.source.text,
         request.options,
@@ -44,6 +56,7 @@ def open_pieces(request: ReadRequest) -> PieceRows:
         )  # checks the inputs of other processes as well
         own = replace(request, options=replace(options, other_columns=()))
         feeds, shape = find_columns(own, table.names)
+        same.check(source, feeds, {})
         width = len(table.names)
         ends, starts = [table.blocks.offset], [0]
         while text := table.blocks.take():
@@ -51,20 +64,21 @@ def open_pieces(request: ReadRequest) -> PieceRows:
             if rows := sum(batch.num_rows for batch in batches):
                 starts.append(starts[-1] + rows)
                 ends.append(table.blocks.offset)
-                options.report(starts[-1])
+                options.report(before + starts[-1])
             else:
                 ends[-1] = table.blocks.offset
             if options.first_rows is not None and starts[-1] >= options.first_rows:
                 break
         file.check_unchanged()
         digest = file.digest(0, options.seed) if options.with_digests else None
+    columns = Columns(own, feeds, shape)
     reader = _Ranges(
-        file, form, tuple(table.names), tuple(feeds.read), tuple(ends), tuple(starts)
+        file, form, tuple(table.names), columns, tuple(ends), tuple(starts)
     )
     counts = tuple(b - a for a, b in pairwise(starts))
     largest = max((b - a for a, b in pairwise(ends)), default=0)
     # Four copies are in memory: the file's text, pyarrow's copy, its cells, and their text.
-    return PieceRows(counts, Columns(own, feeds, shape), reader, digest, 4 * largest)
+    return PieceRows(counts, columns, reader, digest, 4 * largest)
 
 
 @dataclass(frozen=True)
@@ -74,7 +88,7 @@ class _Ranges:
     file: OpenFile
     form: Csv
     names: tuple[str, ...]
-    wanted: tuple[str, ...]
+    columns: Columns
     ends: tuple[int, ...]
     starts: tuple[int, ...]
 
@@ -83,7 +97,8 @@ class _Ranges:
         del rows
         text = self.file.read(self.ends[piece], self.ends[piece + 1])
         self.file.check_unchanged()
-        indices = [self.names.index(name) for name in self.wanted]
+        wanted = self.columns.feeds.read
+        indices = [self.names.index(name) for name in wanted]
         first = self.starts[piece]
         try:
             text, _ = plain_rows(text, self.form)
@@ -93,5 +108,6 @@ class _Ranges:
         if sum(batch.num_rows for batch in batches) != self.starts[piece + 1] - first:
             raise self.file.changed()
         for batch in batches:
-            yield Batch(first, dict(zip(self.wanted, batch.columns, strict=True)))
+            cells = dict(zip(wanted, batch.columns, strict=True))
+            yield Batch(first, cells, self.columns)
             first += batch.num_rows

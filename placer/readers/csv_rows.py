@@ -18,13 +18,14 @@ from placer.plan.settings.data.cell_options import (
 from placer.plan.settings.data.columns import Column
 from placer.readers.arguments import ReadRequest
 from placer.readers.cell_numbers import CellParser, add_cells
-from placer.readers.chunks import FileFormat, collect_batches
+from placer.readers.chunks import CollectedRows, FileFormat
 from placer.readers.column import dtype_of
 from placer.readers.csv_errors import find_line
 from placer.readers.csv_file import open_table
 from placer.readers.csv_header import header_explained
 from placer.readers.features.cells import Cells
 from placer.readers.feeds import Feeds, find_feeds, wanted_columns
+from placer.readers.file_sets import SameColumns, files_of
 from placer.readers.rows import LoadedRows
 
 
@@ -37,15 +38,22 @@ def read(request: ReadRequest) -> LoadedRows:
     Raises:
         DataError: with the file and, if known, the line, the column and the text.
     """
-    path, form = request.folder / request.source.path, request.data.csv or Csv()
-    with open_table(request.source.text, path, form) as table:
-        feeds, shape = find_columns(request, table.names)
-        indices = [table.names.index(name) for name in feeds.read]
-        batches = (
-            dict(zip(feeds.read, batch.columns, strict=True))
-            for batch in table.batches(indices, request.options.first_rows)
-        )
-        return collect_batches(request, feeds, batches, shape)
+    collected, form = CollectedRows(request), request.data.csv or Csv()
+    same = SameColumns()
+    for one in files_of(request):
+        path = one.folder / one.source.path
+        with open_table(one.source.text, path, form) as table:
+            feeds, shape = find_columns(one, table.names)
+            same.check(one.source.text, feeds, {})
+            indices = [table.names.index(name) for name in feeds.read]
+            batches = (
+                dict(zip(feeds.read, batch.columns, strict=True))
+                for batch in table.batches(indices, request.options.first_rows)
+            )
+            collected.add(feeds, batches, shape)
+        if collected.is_enough:
+            break
+    return collected.loaded()
 
 
 def find_columns(

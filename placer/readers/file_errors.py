@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from placer.errors import DataError
-from placer.plan.settings.data.columns import is_glob
 from placer.system.files.nearest_path import nearest_path
 from placer.system.files.regular import open_regular
 
@@ -67,11 +66,6 @@ def _missing_hint(source: str, opened: object) -> str:
         return "a source is a file on this machine: download it"
     if (written := os.path.expandvars(os.path.expanduser(path))) != path:
         return f"paths do not expand '~' and variables; write {kind}:{written}"
-    if is_glob(path):
-        return (
-            "a source is one file, and patterns are not supported: join the files"
-            " into one"
-        )
     if isinstance(opened, str | Path) and path and str(opened).endswith(path):
         folder = str(opened)[: -len(path)]
         close = nearest_path(opened)

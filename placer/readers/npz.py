@@ -13,8 +13,10 @@ from placer.errors import DataError
 from placer.plan.settings.data.sources import errors_of_input
 from placer.readers.arguments import ReadRequest
 from placer.readers.arrays import check_row_counts, make_rows
+from placer.readers.digests import join_digests
 from placer.readers.file_errors import file_errors
-from placer.readers.rows import LoadedRows
+from placer.readers.file_sets import files_of
+from placer.readers.rows import LoadedRows, make_loaded_rows
 from placer.system.ast_lock import AST_LOCK
 from placer.system.files.regular import open_regular
 
@@ -25,10 +27,28 @@ _HINT = (
 
 
 def read(request: ReadRequest) -> LoadedRows:
-    """Read the columns that the inputs need.
+    """Read the columns that the inputs need, of all files one after another.
 
-    Raises DataError if the file cannot be read or does not fit the inputs.
+    Raises DataError if a file cannot be read or does not fit the inputs.
     """
+    files: list[LoadedRows] = []
+    most = request.options.first_rows
+    for one in files_of(request):
+        files.append(_read_file(one))
+        if most is not None and sum(each.rows for each in files) >= most:
+            break
+    if len(files) == 1:
+        return files[0]
+    columns = {
+        name: np.concatenate([each.columns[name] for each in files])
+        for name in files[0].columns
+    }
+    parts = [each.digests().whole for each in files]
+    whole = {key: join_digests(part[key] for part in parts) for key in parts[0]}
+    return make_loaded_rows(columns, request.options, whole)
+
+
+def _read_file(request: ReadRequest) -> LoadedRows:
     source, feeds = request.source, request.single_feeds
     inputs = {feeds[column.name]: column.name for column in request.columns}
     with (

@@ -29,7 +29,7 @@ from placer.readers.arguments import ReadRequest
 from placer.readers.arrow_lists import list_shape, rows_of_lists
 from placer.readers.arrow_text import is_text, read_text
 from placer.readers.cell_numbers import CellParser, add_cells, have_numbers
-from placer.readers.chunks import FileFormat, collect_batches
+from placer.readers.chunks import CollectedRows, FileFormat
 from placer.readers.column import (
     check_limits,
     check_shape,
@@ -42,6 +42,7 @@ from placer.readers.features.cells import Cells as FeatureCells
 from placer.readers.features.cells import can_compute_from, missing_number
 from placer.readers.feeds import Feeds, find_feeds
 from placer.readers.file_errors import file_errors
+from placer.readers.file_sets import SameColumns, files_of
 from placer.readers.rows import LoadedRows
 from placer.readers.words import word_of
 from placer.system.files.regular import open_regular
@@ -59,18 +60,30 @@ def read(request: ReadRequest) -> LoadedRows:
     Raises:
         DataError: with the file and, if known, the column and the row, from 0.
     """
-    with (
-        parquet_errors(request.source.text),
-        open_regular(request.folder / request.source.path) as file,
-        ParquetFile(file, pre_buffer=False, page_checksum_verification=True) as table,
-    ):
-        feeds, shape = find_columns(request, table.schema_arrow)
-        rows, most = table.metadata.num_rows, request.options.first_rows
-        batches = _read_batches(table, feeds.read)
-        if most is not None:
-            rows = min(rows, most)
-            batches = islice(batches, -(-most // _ROWS_PER_BATCH))
-        return collect_batches(request, feeds, batches, shape, rows)
+    most = request.options.first_rows
+    files, same = [*files_of(request)], SameColumns()
+    collected: CollectedRows | None = None
+    for one in files:
+        with (
+            parquet_errors(one.source.text),
+            open_regular(one.folder / one.source.path) as file,
+            ParquetFile(
+                file, pre_buffer=False, page_checksum_verification=True
+            ) as table,
+        ):
+            feeds, shape = find_columns(one, table.schema_arrow)
+            same.check(one.source.text, feeds, types_of(table.schema_arrow))
+            rows, batches = table.metadata.num_rows, _read_batches(table, feeds.read)
+            if most is not None:
+                rows = min(rows, most)
+                batches = islice(batches, -(-most // _ROWS_PER_BATCH))
+            if collected is None:
+                collected = CollectedRows(request, rows * len(files))
+            collected.add(feeds, batches, shape)
+        if collected.is_enough:
+            break
+    assert collected is not None
+    return collected.loaded()
 
 
 def parquet_errors(source: str) -> AbstractContextManager[None]:
@@ -95,6 +108,16 @@ def find_columns(request: ReadRequest, schema: pa.Schema) -> tuple[Feeds, FileFo
         with errors_of_input(column.name):
             shape.check(column, feeds, schema)
     return feeds, shape
+
+
+def types_of(schema: pa.Schema) -> dict[str, str]:
+    """Return the type of each column; a dictionary has the type of its values."""
+    return {
+        field.name: str(
+            field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        )
+        for field in schema
+    }
 
 
 def _read_batches(

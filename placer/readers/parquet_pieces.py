@@ -9,8 +9,9 @@ from itertools import accumulate
 from pyarrow.parquet import FileMetaData, ParquetFile, RowGroupMetaData
 
 from placer.readers.arguments import ReadRequest
-from placer.readers.parquet import find_columns, parquet_errors
-from placer.readers.pieces import Batch, Columns, OpenFile, PieceRows
+from placer.readers.file_sets import SameColumns, files_of
+from placer.readers.parquet import find_columns, parquet_errors, types_of
+from placer.readers.pieces import Batch, Columns, OpenFile, PieceRows, joined_pieces
 
 _BUFFER_NBYTES = 32 << 10
 """The number of bytes of a column to read from the file at a time."""
@@ -21,10 +22,15 @@ _TAIL_NBYTES = 8
 
 
 def open_pieces(request: ReadRequest) -> PieceRows:
-    """Open a file, and read only its footer.
+    """Open the files, and read only their footers.
 
-    Raises DataError if the file cannot be read or does not fit the inputs.
+    Raises DataError if a file cannot be read or does not fit the inputs.
     """
+    same = SameColumns()
+    return joined_pieces([_open_one(one, same) for one in files_of(request)])
+
+
+def _open_one(request: ReadRequest, same: SameColumns) -> PieceRows:
     source, options = request.source.text, request.options
     with parquet_errors(source):
         file = OpenFile(source, request.folder / request.source.path)
@@ -33,6 +39,7 @@ def open_pieces(request: ReadRequest) -> PieceRows:
         find_columns(request, schema)  # checks the inputs of other processes as well
         own = replace(request, options=replace(options, other_columns=()))
         feeds, form = find_columns(own, schema)
+        same.check(source, feeds, types_of(schema))
         groups = range(metadata.num_row_groups)
         counts = tuple(metadata.row_group(i).num_rows for i in groups)
         digest = None
@@ -41,8 +48,8 @@ def open_pieces(request: ReadRequest) -> PieceRows:
             tail = _TAIL_NBYTES + int.from_bytes(mark[:4], "little")
             digest = file.digest(tail, options.seed)
     starts = tuple(accumulate(counts, initial=0))
-    reader = _RowGroups(source, file, metadata, starts, tuple(feeds.read))
     columns = Columns(own, feeds, form)
+    reader = _RowGroups(source, file, metadata, starts, columns)
     sizes = (_open_nbytes(metadata.row_group(i), feeds.read) for i in groups)
     return PieceRows(counts, columns, reader, digest, max(sizes, default=0))
 
@@ -77,16 +84,17 @@ class _RowGroups:
     file: OpenFile
     metadata: FileMetaData
     starts: tuple[int, ...]
-    names: tuple[str, ...]
+    columns: Columns
 
     def read(self, piece: int, rows: int) -> Iterator[Batch]:
         """Yield the rows of a group, `rows` at a time; only their pages are in memory."""
         self.file.check_unchanged()
-        first = self.starts[piece]
+        first, names = self.starts[piece], self.columns.feeds.read
         with parquet_errors(self.source), _open(self.file, self.metadata) as table:
             for batch in table.iter_batches(
-                rows, row_groups=[piece], columns=[*self.names], use_threads=False
+                rows, row_groups=[piece], columns=names, use_threads=False
             ):
-                yield Batch(first, {name: batch.column(name) for name in self.names})
+                cells = {name: batch.column(name) for name in names}
+                yield Batch(first, cells, self.columns)
                 first += batch.num_rows
             self.file.check_unchanged()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import RawIOBase
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from weakref import finalize
@@ -18,6 +20,7 @@ from placer.plan.settings.data.digests import Digests
 from placer.readers.arguments import ReadRequest
 from placer.readers.chunks import FileFormat, convert_batch
 from placer.readers.column import dtype_of
+from placer.readers.digests import join_digests
 from placer.readers.feeds import Feeds
 from placer.system.files.regular import open_regular
 
@@ -36,10 +39,12 @@ class Batch:
     Attributes:
         first: the number of the first row in the file.
         columns: the columns by name, of equal lengths.
+        form: how the columns become values.
     """
 
     first: int
     columns: Mapping[str, pa.Array]
+    form: Columns
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -49,7 +54,17 @@ class Batch:
         if (start, stop) == (0, len(self)):
             return self
         parts = {n: a.slice(start, stop - start) for n, a in self.columns.items()}
-        return Batch(self.first + start, parts)
+        return Batch(self.first + start, parts, self.form)
+
+    def convert(self, out: Mapping[str, np.ndarray]) -> None:
+        """Write the values of the inputs in the rows to arrays, [rows, *shape].
+
+        Raises DataError if a value does not fit.
+        """
+        form = self.form
+        convert_batch(
+            form.request, form.feeds, self.columns, form.form, self.first, out
+        )
 
 
 class Reader(Protocol):
@@ -85,15 +100,6 @@ class Columns:
             for c in self.request.columns
         }
 
-    def convert(self, batch: Batch, out: Mapping[str, np.ndarray]) -> None:
-        """Write the values of the inputs in some rows to arrays, [rows, *shape].
-
-        Raises DataError if a value does not fit.
-        """
-        convert_batch(
-            self.request, self.feeds, batch.columns, self.form, batch.first, out
-        )
-
 
 @dataclass(frozen=True)
 class PieceRows:
@@ -101,9 +107,9 @@ class PieceRows:
 
     Attributes:
         counts: the number of rows of each piece.
-        columns: the columns that feed the inputs.
+        columns: the columns that feed the inputs, in the first file.
         reader: reads a piece.
-        file_digest: the digest to compare with other processes, if any.
+        file_digest: the digest of the files to compare with other processes, if any.
         open_nbytes: the maximum memory for reading a piece besides the rows, in bytes.
     """
 
@@ -121,6 +127,35 @@ class PieceRows:
     def digests(self) -> Digests:
         """Return the digest of the file."""
         return Digests((), {}, file=self.file_digest)
+
+
+def joined_pieces(files: Sequence[PieceRows]) -> PieceRows:
+    """Return the pieces of several files as those of one source."""
+    if len(files) == 1:
+        return files[0]
+    digests = [each.file_digest for each in files if each.file_digest is not None]
+    return PieceRows(
+        tuple(count for each in files for count in each.counts),
+        files[0].columns,
+        _Readers(
+            tuple(accumulate((len(each.counts) for each in files), initial=0)),
+            tuple(each.reader for each in files),
+        ),
+        join_digests(digests) if digests else None,
+        max(each.open_nbytes for each in files),
+    )
+
+
+@dataclass(frozen=True)
+class _Readers:
+    """Reads the pieces of several files; `starts` are the first piece of each file."""
+
+    starts: tuple[int, ...]
+    readers: tuple[Reader, ...]
+
+    def read(self, piece: int, rows: int) -> Iterator[Batch]:
+        file = bisect_right(self.starts, piece) - 1
+        return self.readers[file].read(piece - self.starts[file], rows)
 
 
 class OpenFile:

@@ -117,7 +117,7 @@ class _Lane:
             batch = self._rest if self._rest is not None else next(self._batches)
             count = min(len(batch), rows - done)
             part = {name: v[done : done + count] for name, v in values.items()}
-            columns.convert(batch.slice(0, count), part)
+            batch.slice(0, count).convert(part)
             rest = batch.slice(count, len(batch))
             self._rest = rest if len(rest) else None
             done += count

@@ -84,6 +84,7 @@ RUN: Mapping[str, Entry] = {
     "--resume": Refused(
         "--resume {folder} --init-params {params}", "cannot be combined"
     ),
+    "--new-rows": Refused("--new-rows", "needs 'resume' (--resume DIR)"),
     "--partial": Refused("--partial", "needs 'resume' (--resume DIR)"),
     "--shrink": (
         Refused("--shrink", "needs 'resume' (--resume DIR)"),

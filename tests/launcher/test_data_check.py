@@ -262,7 +262,7 @@ def made(body: str) -> str:
         (MODULE, "", made("return []"), "7:14", "has no rows", "at least one row"),
         (MODULE, "", made("return {}"), "3:6", "no column 'x'", "the source has no columns"),
         (MODULE, "", made("import pyarrow; return pyarrow.table({'x': [1]})"), "7:14", "returned a Table", "return a dict with the array of each column"),
-        ("csv:t*.csv", "", NUMBERS, "7:14", "no such file", "patterns are not supported: join the files"),
+        ("csv:u*.csv", "", NUMBERS, "7:14", "no file matches", "hidden files and files '*.tmp' do not count"),
         ("csv:~/t.csv", "", NUMBERS, "7:14", "no such file", f"write csv:{Path.home()}/t.csv"),
         ("csv:.", "", NUMBERS, "7:14", "Is a directory", "name one file in the folder"),
         ("csv:t.csv.gz", f"shuffle: {WINDOW}", GZIP, "10:14", "is compressed", "decompress the file"),

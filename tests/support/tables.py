@@ -75,7 +75,7 @@ def read_pieces(folder, data, inputs):
     for piece in range(len(rows.counts)):
         for batch in rows.reader.read(piece, 2):
             part = slice(batch.first, batch.first + len(batch))
-            rows.columns.convert(batch, {n: all_[part] for n, all_ in values.items()})
+            batch.convert({n: all_[part] for n, all_ in values.items()})
     return values
 
 

@@ -212,8 +212,7 @@ class RunView:
         if step is not None:
             text += f"  epoch {format_count(step.epoch)}"
             if start is not None:
-                epochs = -(-start.last_step // start.steps_per_epoch)
-                text += f" of {format_count(epochs)}"
+                text += f" of {format_count(start.last_epoch)}"
         return text
 
     def state_of(self, node: str) -> str:

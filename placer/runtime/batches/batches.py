@@ -10,7 +10,8 @@ import numpy as np
 from placer.place.layouts.partition import RowRange, RowShard, part_range
 from placer.readers import LateRows, Order, PieceRows, Rows
 from placer.readers.windows import WindowReader
-from placer.runtime.batches.read_ahead import Position, ReadAhead, WatchReading
+from placer.runtime.batches.passes import Passes, Position
+from placer.runtime.batches.read_ahead import ReadAhead, WatchReading
 
 Columns = Mapping[str, np.ndarray]
 """Arrays of rows, by input."""
@@ -26,15 +27,22 @@ class Batches:
         last_step: the number of the last step over all epochs, from 1. Rows are not read
             ahead beyond it.
         watch: observes the threads that read ahead; None without an observer.
+        before: the last step before the passes over these rows, and its epoch.
     """
 
     order: Order
     rows: Rows | PieceRows | None
     last_step: int = 0
     watch: WatchReading | None = None
+    before: tuple[int, int] = (0, 0)
     _ahead: dict[tuple[RowShard, int], ReadAhead[list[Columns]]] = field(
         default_factory=dict, repr=False
     )
+
+    @property
+    def passes(self) -> Passes:
+        """The passes of the run over these rows."""
+        return Passes(self.order.steps_per_epoch, *self.before)
 
     def batch_size(self, index: int) -> int:
         """Return the number of rows of batch `index` (from 0) of an epoch."""
@@ -56,6 +64,14 @@ class Batches:
         """The number of rows of the source on this node; None if it reads nothing."""
         return self.rows.rows if self.rows is not None else None
 
+    def after(self, step: int, epoch: int) -> Batches:
+        """Return these batches for passes that begin after a step of an epoch."""
+        return replace(self, before=(step, epoch))
+
+    def until(self, last_step: int) -> Batches:
+        """Return these batches for a run that ends with a step."""
+        return replace(self, last_step=last_step)
+
     def with_rows(self, rows: int | None) -> Batches:
         """Return these batches for a source with `rows` rows; unchanged if `rows` is None."""
         if rows is None:
@@ -71,9 +87,9 @@ class Batches:
             parts: the number of microbatches.
         """
         if self._reads_ahead and done < self.last_step:
-            epoch, step = divmod(done, self.order.steps_per_epoch)
+            first = self.passes.place_of(done + 1)
             for shard in dict.fromkeys(shards):
-                self._read_ahead(shard, parts).begin((epoch + 1, step))
+                self._read_ahead(shard, parts).begin(first)
 
     def take(
         self, position: Position, shard: RowShard, part: int | None, parts: int
@@ -131,9 +147,9 @@ class Batches:
 
     def _following(self, position: Position) -> Position | None:
         """Return the position after `position`; None after the last step."""
-        steps = self.order.steps_per_epoch
-        done = (position[0] - 1) * steps + position[1] + 1
-        return (done // steps + 1, done % steps) if done < self.last_step else None
+        passes = self.passes
+        is_last = passes.step_at(position) >= self.last_step
+        return None if is_last else passes.following(position)
 
 
 def own_ranges(

@@ -15,6 +15,7 @@ from placer.plan.settings.data.window import Window
 from placer.readers import Order, PieceRows, ReadOptions, Rows, open_pieces, open_source
 from placer.readers.window_advice import advise
 from placer.runtime.batches.batches import Batches
+from placer.runtime.batches.passes import count_steps
 from placer.runtime.control.events import NodeWarning
 from placer.runtime.control.execution import Execution
 from placer.system.memory.limit import available_nbytes
@@ -22,7 +23,7 @@ from placer.system.memory.limit import available_nbytes
 TRAINING: Final = "training"
 EVALUATION: Final = "evaluation"
 PREDICTION: Final = "prediction"
-_KEYS: Final = {TRAINING: "train", EVALUATION: "eval"}
+KEYS: Final = {TRAINING: "train", EVALUATION: "eval"}
 """The key of `data` for each phase."""
 
 
@@ -60,14 +61,14 @@ def open_batches(execution: Execution, data: RowSource, phase: str) -> Batches:
         DataError: if the source does not fit the spec, with the position in the spec.
         RunError: if the code of a `python:` source raises, with the source's position.
     """
-    with located(_KEYS[phase], read_spans(execution.folder)):
+    with located(KEYS[phase], read_spans(execution.folder)):
         rows = open_rows(execution, data, phase)
         count = rows.rows if rows is not None else data.batch
         order = Order(count, data.batch, data.shuffle, data.seed, data.remainder)
-    last = order.steps_per_epoch
+    batches = Batches(order, rows, order.steps_per_epoch)
     if phase == TRAINING:
-        last = execution.options.steps or execution.plan.settings.train.epochs * last
-    return Batches(order, rows, last)
+        batches = batches.until(count_steps(execution, batches.passes))
+    return batches
 
 
 def open_rows(
@@ -112,6 +113,7 @@ def _read(execution: Execution, data: RowSource, phase: str) -> Rows | PieceRows
             other_columns=others,
             with_digests=len(inputs) > 1 or execution.keeps_digests,
             seed=plan.settings.seed,
+            files=execution.shared_rows.files.get(phase),
             report=execution.report_rows,
             # Joining the chunks of a column copies it, so half of the memory is kept for the copy.
             # All processes may run on this machine, so each process gets an equal part.

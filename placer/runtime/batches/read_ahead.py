@@ -7,10 +7,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final, Generic, Protocol, TypeVar
 
+from placer.runtime.batches.passes import Position
 from placer.system.owned_threads import END_LIMIT, OwnedThreads
-
-Position = tuple[int, int]
-"""An epoch (from 1), and a step in the epoch (from 0)."""
 
 T = TypeVar("T")
 

@@ -54,6 +54,8 @@ REPLICAS = -31
 """Edge of the parameters that all workers copy from the first worker at a drain."""
 PACE = -32
 """Edge on which the control node tells other nodes to wait for callbacks or to go on."""
+FILES = -35
+"""Edge of the files of a source that is a set."""
 BEGIN, WRITTEN = -33, -34
 """Edges of runs with `--restarts`: the checkpoint that an attempt begins from, and the
 barrier after the control node has written all files."""

@@ -109,6 +109,8 @@ class Start(msgspec.Struct, frozen=True, tag_field="event", tag="start"):
         evaluation_rows: the number of rows of an evaluation.
         attempt: the number of the attempt, from 1.
         workers: the step after which each worker begins, for asynchronous training.
+        before: the last step before the passes over these rows, and its epoch; 0 unless the
+            run has trained other rows before.
     """
 
     first_step: int
@@ -119,6 +121,13 @@ class Start(msgspec.Struct, frozen=True, tag_field="event", tag="start"):
     evaluation_rows: int = 0
     attempt: int = 1
     workers: dict[NodeName, int] = {}
+    before: tuple[int, int] = (0, 0)
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch of the last step."""
+        step, epoch = self.before
+        return epoch - (step - self.last_step) // self.steps_per_epoch
 
 
 class Step(
@@ -182,13 +191,19 @@ class CheckpointSaved(msgspec.Struct, frozen=True, tag_field="event", tag="check
 class Resumed(msgspec.Struct, frozen=True, tag_field="event", tag="resumed"):
     """The event that the run continues after `step` from the checkpoint in the folder `path`.
 
-    `differs` explains why rounding may differ from an uninterrupted run. If it is empty, the
-    results have the same bits.
+    Attributes:
+        differs: why rounding may differ from an uninterrupted run. If it is empty, the results
+            have the same bits.
+        epoch: the first epoch over other rows than those of the checkpoint (`--new-rows`); 0
+            if the rows are the same.
+        left_out: the number of rows that the epoch before has not trained.
     """
 
     step: int
     path: str
     differs: str = ""
+    epoch: int = 0
+    left_out: int = 0
 
 
 class NodeWarning(msgspec.Struct, frozen=True, tag_field="event", tag="warning"):
@@ -333,6 +348,14 @@ def format_output(event: Output | Message) -> str:
     """
     if isinstance(event, Output):
         return make_printable(f"{event.node}| {event.text}")
+    if isinstance(event, Resumed) and event.epoch:
+        rest = ""
+        if event.left_out:
+            rest = f"; {event.left_out:,} rows of epoch {event.epoch - 1} are left out"
+        return make_printable(
+            f"continuing after step {event.step} from {event.path}, with new rows as epoch"
+            f" {event.epoch}{rest}"
+        )
     if isinstance(event, Resumed):
         exactly = "with the same bits as an uninterrupted run"
         if event.differs:

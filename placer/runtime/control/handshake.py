@@ -102,7 +102,7 @@ def _common(plan: Plan, reports: Sequence[Mapping[str, Any]], fact: str) -> Any:
     }
     if len(set(values.values())) > 1:
         listed = list_values(values)
-        if fact.endswith("rows"):
+        if fact.endswith(" rows"):
             raise RunError(
                 f"the nodes do not read the same data: {fact} differ: {listed}",
                 hint="make the source return the same rows on every node",

@@ -20,6 +20,8 @@ def check_effects(plan: Plan, options: Options) -> None:
         )
     if options.trace_steps is not None and options.trace is None:
         raise PlacerError("'trace_steps' (--trace-steps) needs 'trace' (--trace FILE)")
+    if options.new_rows and options.resume is None:
+        raise PlacerError("'new_rows' (--new-rows) needs 'resume' (--resume DIR)")
     if options.partial and options.resume is None:
         raise PlacerError("'partial' (--partial) needs 'resume' (--resume DIR)")
     if options.replay_order is not None and options.restarts:

@@ -232,6 +232,14 @@ class Options:
         metavar="DIR",
         file="folder",
     )
+    new_rows: bool = _option(
+        False,
+        _CHECKPOINTS,
+        "value",
+        "With --resume: allow other rows than those of the checkpoint. They are the next "
+        "epoch, and train.epochs counts from there. If the rows are the same, the run goes on "
+        "in them.",
+    )
     partial: bool = _option(
         False,
         _CHECKPOINTS,

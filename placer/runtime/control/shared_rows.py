@@ -16,10 +16,12 @@ class SharedRows:
     The first node that requests the rows of a phase opens the source; other nodes wait.
 
     Attributes:
+        files: the paths of the files of each phase whose source is a set.
         rows_read: the number of rows read so far from the source that is being opened.
     """
 
     def __init__(self) -> None:
+        self.files: dict[str, tuple[str, ...]] = {}
         self.rows_read = 0
         self._lock = Lock()
         self._of_phase: dict[str, Future[Rows | PieceRows]] = {}

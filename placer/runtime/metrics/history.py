@@ -15,6 +15,7 @@ import msgspec
 
 from placer.checkpoint.manifest import Number, Progress
 from placer.errors import RunError
+from placer.runtime.batches.passes import Passes
 from placer.runtime.control.common_step import Action
 from placer.runtime.control.events import NodeWarning, Step
 from placer.runtime.control.execution import Execution
@@ -68,7 +69,8 @@ class HistoryWriter:
         }
         self._rates = rate_schedules(execution.plan)
         self._execution = execution
-        self._epoch = self._rows = self._steps_per_epoch = 0
+        self._epoch = self._rows = 0
+        self._passes = Passes(1)
         self._sums: Statistics = {}
         self._file: FileIO | None = None
         self._problem: RunError | None = None
@@ -77,10 +79,10 @@ class HistoryWriter:
         self._has_first = False
         self._seconds = self._seconds_before = 0.0
 
-    def open(self, steps_per_epoch: int, progress: Progress | None = None) -> None:
+    def open(self, passes: Passes, progress: Progress | None = None) -> None:
         """Open the file. To continue a run, set its position and remove later lines.
         Raises RunError if the file has no line for the last step of the position."""
-        self._steps_per_epoch = steps_per_epoch
+        self._passes = passes
         if progress is not None:
             self._epoch = progress.epoch
             self.steps = progress.step
@@ -120,6 +122,7 @@ class HistoryWriter:
             seconds=self._seconds,
             statistics=encode_statistics(self._sums, self._finalizers),
             eval={name: _number(value) for name, value in self.eval.items()},
+            before=(self._passes.step, self._passes.epoch),
         )
 
     def sync(self) -> None:
@@ -193,7 +196,7 @@ class HistoryWriter:
             line.evaluation_seconds,
             # The first update is step 0 of a schedule.
             {name: rate(line.step - 1) for name, rate in self._rates.items()},
-            None if line.step % self._steps_per_epoch else self.metrics,
+            self.metrics if self._passes.ends(line.step) else None,
             time.time(),
         )
         self._write(step)

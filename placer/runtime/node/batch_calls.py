@@ -81,9 +81,8 @@ class BatchCalls:
 
     def next_rows(self, value: str) -> Array:
         """Return this node's rows of an input in the next step."""
-        epoch, index = self.position.epoch, self.position.batch
-        steps = self.training.order.steps_per_epoch
-        following = (epoch, index + 1) if index + 1 < steps else (epoch + 1, 0)
+        now = self.position.epoch, self.position.batch
+        following = self.training.passes.following(now)
         read = next(each for each in self.phases[0].reads if each.value == value)
         rows = self.training.take(following, read.shard, None, self.position.parts)
         return rows[read.input]

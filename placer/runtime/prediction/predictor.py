@@ -16,6 +16,7 @@ from placer.errors import DataError
 from placer.plan.plan import Edge, NodePlan, data_root
 from placer.plan.settings.data.source import RowSource
 from placer.readers import Order
+from placer.runtime.batches.agreed_files import agree_on_files
 from placer.runtime.batches.batches import Batches
 from placer.runtime.batches.opened_sources import PREDICTION, open_rows
 from placer.runtime.batches.same_rows import compare_rows
@@ -78,6 +79,7 @@ def predict(
         tables = make_tables(execution, start, devices)
         execution.report_state(READING)
         with outputs_named(plan, data):
+            agree_on_files(execution, {PREDICTION: data})
             rows = open_rows(execution, data, PREDICTION)
         execution.report_state(COMPARING)
         facts = {

@@ -11,6 +11,7 @@ from msgspec import structs
 from placer.errors import DataError, PlacerError, did_you_mean
 from placer.plan.plan import Output, Plan
 from placer.plan.settings.data.cell_options import OPTIONS, Cells
+from placer.plan.settings.data.columns import is_glob
 from placer.plan.settings.data.source import RowSource
 
 SUFFIXES = (".parquet", ".csv", ".npz", ".npy")
@@ -125,6 +126,11 @@ def check_request(plan: Plan, request: PredictionRequest) -> None:
     if request.keys and not is_file:
         raise PlacerError(
             f"keys must be columns of a file, but the rows come from {data.source}"
+        )
+    if request.keys and is_glob(data.parsed.path):
+        raise PlacerError(
+            f"keys must be columns of one file, but the rows come from {data.source}",
+            hint="predict the rows of one file after another",
         )
 
 

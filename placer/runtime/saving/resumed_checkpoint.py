@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from placer.checkpoint.choice import candidates, is_checkpoint, is_first_start
 from placer.checkpoint.folder import set_aside
@@ -22,6 +23,8 @@ from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError
 from placer.plan.plan import Plan
 from placer.runtime.asynchronous.local_values import LocalValues
+from placer.runtime.batches.batches import Batches
+from placer.runtime.batches.passes import count_steps
 from placer.runtime.control.barrier import RESUME, barrier
 from placer.runtime.control.events import NodeWarning, Resumed
 from placer.runtime.control.execution import Execution
@@ -33,6 +36,8 @@ from placer.runtime.saving.same_model import (
     check_same_data,
     check_same_model,
     differences,
+    has_new_rows,
+    rows_left,
 )
 from placer.runtime.saving.start_facts import StartFacts
 from placer.tables.block_table import BlockTable
@@ -50,10 +55,13 @@ NONE_YET: Final = "has no checkpoints yet: the run starts at step 1"
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """The position of the earlier run, and the path of its checkpoint on the control node.
+    """The position of the earlier run, and its checkpoint.
 
-    `written` is the time at which the checkpoint was written, in seconds since 1970; 0 except
-    on the control node.
+    Attributes:
+        progress: the position.
+        checkpoint: the path; only on the control node.
+        written: the time at which the checkpoint was written, in seconds since 1970; 0 except
+            on the control node.
     """
 
     progress: Progress
@@ -68,7 +76,7 @@ def resume(
     local: Mapping[str, LocalValues],
     sparse: dict[str, SparseTable],
     facts: StartFacts,
-    total_steps: int,
+    batches: Batches,
 ) -> Continued | None:
     """Load the tables of a node from the checkpoint of an attempt.
 
@@ -80,7 +88,7 @@ def resume(
         beginning: the beginning of the attempt.
         local: the worker's local values, by the name of their table.
         facts: the facts of this run, to compare with the checkpoint.
-        total_steps: the number of the last step of this run.
+        batches: the batches of this run.
 
     Returns:
         The start of the resumed run; None if the run starts at step 1.
@@ -104,10 +112,19 @@ def resume(
         if named is not None and not _is_first_start(execution, named):
             checkpoint = next(tried)
             check_same_model(checkpoint.manifest, plan, execution.report, partial)
-            check_same_data(checkpoint.manifest, facts)
-            check_not_later(checkpoint.manifest, total_steps)
+            manifest = checkpoint.manifest
+            is_new = execution.options.new_rows and has_new_rows(manifest, facts)
+            if not is_new:
+                check_same_data(manifest, facts)
+            stored = manifest.progress
+            if is_new:
+                stored = _for_new_rows(stored)
+            passes = batches.after(*stored.before).passes
+            check_not_later(manifest, count_steps(execution, passes))
             choice = Choice(
-                str(checkpoint.folder), fingerprint(checkpoint.folder / FILE)
+                str(checkpoint.folder),
+                fingerprint(checkpoint.folder / FILE),
+                has_new_rows=is_new,
             )
         reports = barrier(plan, channel, msgspec.to_builtins(choice), RESUME)
         choice = msgspec.convert(reports[0], Choice)
@@ -129,13 +146,43 @@ def resume(
                     hint="name the folder of checkpoints to use the newest intact one",
                 )
             execution.report(NodeWarning(f"{problem}; trying an earlier checkpoint"))
+    if choice.has_new_rows:
+        progress = _for_new_rows(progress)
     if checkpoint is not None:
-        differs = "; ".join(differences(checkpoint.manifest, plan, facts))
-        execution.report(Resumed(progress.step, choice.path, differs))
+        manifest = checkpoint.manifest
+        event = Resumed(progress.step, choice.path)
+        if choice.has_new_rows:
+            left_out = rows_left(manifest)
+            event = replace(event, epoch=progress.epoch + 1, left_out=left_out)
+        else:
+            differs = "; ".join(differences(manifest, plan, facts))
+            event = replace(event, differs=differs)
+        execution.report(event)
         if execution.checkpointing is None:
             execution.report(NodeWarning(NOT_KEPT))
     written = checkpoint.manifest.written if checkpoint is not None else 0.0
     return Continued(progress, Path(choice.path), written)
+
+
+def _for_new_rows(progress: Progress) -> Progress:
+    """Return the position of a checkpoint for a run that goes on with other rows. Raises
+    CheckpointError if the workers have not finished the same step."""
+    if {*progress.workers.values()} - {progress.step}:
+        raise CheckpointError(
+            f"after step {progress.step} of the checkpoint, the workers have finished"
+            " different steps: other rows cannot begin there",
+            hint="name a checkpoint of the end of an epoch, or of the end of a run",
+        )
+    return replace(
+        progress,
+        before=(progress.step, progress.epoch),
+        batches=0,
+        rows=0,
+        statistics={},
+        best=None,
+        stopping=None,
+        ahead=(),
+    )
 
 
 def _of_this_run(

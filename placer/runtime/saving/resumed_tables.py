@@ -58,10 +58,17 @@ SERVED_BYTES: Final = 64 << 20
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """The path and a digest of the chosen checkpoint; an empty path means no checkpoint."""
+    """The chosen checkpoint.
+
+    Attributes:
+        path: its path; empty for no checkpoint.
+        fingerprint: its digest.
+        has_new_rows: whether the run goes on with other rows.
+    """
 
     path: str = ""
     fingerprint: str = ""
+    has_new_rows: bool = False
 
 
 class Contents(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from placer.errors import CheckpointError, did_you_mean
 from placer.plan.plan import Parameter, Plan
 from placer.plan.settings.training.update_modes import Geo
 from placer.plan.settings_by_key import setting_text, settings_by_key
-from placer.readers import Digests
+from placer.readers import Digests, Order
 from placer.runtime.control.events import NodeWarning, Report
 from placer.runtime.saving.optimizer_state import (
     OptimizerState,
@@ -135,6 +135,33 @@ def check_same_model(
     raise CheckpointError(f"{refusal}: {'; '.join(parts)}", hint=hint)
 
 
+def has_new_rows(manifest: Manifest, facts: StartFacts) -> bool:
+    """Return whether the training rows are not those of the checkpoint.
+
+    Raises:
+        CheckpointError: if the batch has changed.
+    """
+    stored, own = manifest.train, facts.train
+    if stored.settings.batch != own.settings.batch:
+        raise CheckpointError(
+            f"data.train.batch is {own.settings.batch}, but was {stored.settings.batch}",
+            hint="--new-rows allows other rows, but not another batch",
+        )
+    return bool(_difference(stored, own, ordered=True))
+
+
+def rows_left(manifest: Manifest) -> int:
+    """Return the number of rows that the epoch of a checkpoint has not trained."""
+    data, progress = manifest.train.settings, manifest.progress
+    assert data.batch is not None
+    assert data.remainder is not None
+    order = Order(
+        manifest.train.rows, data.batch, data.shuffle, data.seed, data.remainder
+    )
+    epoch = min(order.rows, order.steps_per_epoch * order.batch)
+    return max(0, epoch - progress.batches * order.batch)
+
+
 def check_same_data(manifest: Manifest, facts: StartFacts) -> None:
     """Raise CheckpointError if the data or the order of training rows has changed."""
     for name, stored, own in (
@@ -146,7 +173,8 @@ def check_same_data(manifest: Manifest, facts: StartFacts) -> None:
         if problem := _difference(stored, own, ordered=name == "data.train"):
             raise CheckpointError(
                 f"{name} differs from the data of the checkpoint: {problem}",
-                hint="start a new run from the checkpoint's parameters with --init-params",
+                hint="add --new-rows to go on with other rows, or start a new run from the"
+                " checkpoint's parameters with --init-params",
             )
 
 

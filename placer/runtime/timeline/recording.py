@@ -15,7 +15,7 @@ from typing import Final
 from placer.channel.interface import Aborted, Channel
 from placer.errors import PlacerError
 from placer.plan.plan import Plan
-from placer.runtime.batches.read_ahead import Position
+from placer.runtime.batches.passes import Position
 from placer.runtime.control.barrier import CLOCKS, barrier
 from placer.runtime.control.events import NodeWarning
 from placer.runtime.control.execution import Execution

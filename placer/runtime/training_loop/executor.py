@@ -16,6 +16,7 @@ from placer.checkpoint.manifest import Progress
 from placer.plan.settings.data.sources import POSITION
 from placer.readers import Digests
 from placer.runtime.batches.opened_sources import EVALUATION, TRAINING
+from placer.runtime.batches.passes import count_steps
 from placer.runtime.batches.same_rows import compare_rows
 from placer.runtime.control.checkpoint_settings import check_folder
 from placer.runtime.control.common_step import Action
@@ -59,7 +60,7 @@ from placer.runtime.training_loop.early_stopping import make_watches
 from placer.runtime.training_loop.loop import Training
 from placer.runtime.training_loop.make_sparse_tables import count_in_tables
 from placer.runtime.training_loop.saves import Saves
-from placer.runtime.training_loop.steps import count_steps, steps_of
+from placer.runtime.training_loop.steps import steps_of
 from placer.runtime.training_loop.training_node import make_node
 
 WITHOUT_ROWS: Final = (
@@ -140,11 +141,13 @@ def _start(
             execution.report(NodeWarning(text))
         if beginning.resumes:
             execution.report_state(LOADING)
-            total = count_steps(execution, batches.training)
             continued = resume(
-                execution, beginning, tables, local, sparse, facts, total
+                execution, beginning, tables, local, sparse, facts, batches.training
             )
             if continued is not None:
+                passing = batches.training.after(*continued.progress.before)
+                last = count_steps(execution, passing.passes)
+                batches.training = passing.until(last)
                 watches.restore(continued.progress)
                 if options.shrink and not beginning.is_own:
                     for table in sparse.values():
@@ -177,9 +180,11 @@ def _start(
     if execution.is_control and keeps_no_rows and plan.sparse_tables:
         execution.report(NodeWarning(WITHOUT_ROWS))
     if execution.is_control:
-        for text in find_rates_of_zero(plan, count_steps(execution, batches.training)):
+        for text in find_rates_of_zero(
+            plan, count_steps(execution, batches.training.passes)
+        ):
             execution.report(NodeWarning(text))
-    history.open(batches.training.order.steps_per_epoch, progress)
+    history.open(batches.training.passes, progress)
     done = progress.step if progress is not None else 0
     shards = [r.shard for r in execution.me.step.reads if r.input != POSITION]
     batches.training.begin(done, shards, plan.settings.train.microbatches)

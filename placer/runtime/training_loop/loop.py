@@ -230,7 +230,7 @@ class Training:
         execution, driver = self.execution, self.driver
         node = driver.node
         start = time.perf_counter()
-        driver.enter_step(number, *self.steps.place_of(number))
+        driver.enter_step(number, *self.steps.passes.place_of(number))
         execution.step = number
         self.step(node)
         with self._slice(RECORD, "end step"):
@@ -258,7 +258,7 @@ class Training:
         return (
             step == steps.total
             or steps.is_evaluated(step)
-            or steps.ends_epoch(step)
+            or steps.passes.ends(step)
             or self.saves.is_due(step)
         )
 

@@ -49,7 +49,7 @@ class Saves:
     def is_due(self, step: int) -> bool:
         """Whether the spec schedules a checkpoint after a step."""
         checkpoints = self.checkpoints
-        ends_epoch = self.steps.ends_epoch(step)
+        ends_epoch = self.steps.passes.ends(step)
         return checkpoints is not None and checkpoints.is_due(step, ends_epoch)
 
     def request_in_time(self) -> None:
@@ -106,7 +106,7 @@ class Saves:
         self.flush(step)
         progress = None
         if not self.loss.stops:
-            batches = (step - 1) % self.steps.per_epoch + 1
+            batches = self.steps.passes.place_of(step)[1] + 1
             progress = structs.replace(
                 self.watches.store(self.history.progress(batches)),
                 workers=drained.steps,

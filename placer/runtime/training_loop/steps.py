@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from placer.runtime.batches.batches import Batches
+from placer.runtime.batches.passes import Passes, count_steps
 from placer.runtime.control.barrier import STEP
 from placer.runtime.control.events import Start
 from placer.runtime.control.execution import Execution
@@ -20,8 +21,8 @@ class Steps:
         total: the number of the last step.
         batches: the global batches, one per step.
         evaluating: the batches of the evaluation; None without evaluations.
-        evaluation_every: the number of steps between evaluations. The last step always
-            has an evaluation.
+        evaluation_every: the number of steps between evaluations; 0 for an evaluation after
+            each epoch. The last step always has an evaluation.
     """
 
     total: int
@@ -30,21 +31,14 @@ class Steps:
     evaluation_every: int
 
     @property
-    def per_epoch(self) -> int:
-        """The number of steps of an epoch."""
-        return self.batches.order.steps_per_epoch
-
-    def place_of(self, step: int) -> tuple[int, int]:
-        """Return the epoch of a step (from 1) and its batch number in the epoch (from 0)."""
-        epoch, index = divmod(step - 1, self.per_epoch)
-        return epoch + 1, index
-
-    def ends_epoch(self, step: int) -> bool:
-        return step % self.per_epoch == 0
+    def passes(self) -> Passes:
+        """The passes over the rows."""
+        return self.batches.passes
 
     def evaluates_in_turn(self, step: int) -> bool:
         """Whether the interval of evaluations ends with this step."""
-        return step % self.evaluation_every == 0
+        every = self.evaluation_every
+        return step % every == 0 if every else self.passes.ends(step)
 
     def is_evaluated(self, step: int) -> bool:
         """Whether an evaluation follows a step."""
@@ -53,31 +47,26 @@ class Steps:
 
     def phase(self, step: int) -> Phase:
         """Return the phase that the metrics of a step belong to."""
-        epoch, index = self.place_of(step)
+        epoch, index = self.passes.place_of(step)
         rows = self.batches.batch_size(index)
         return Phase(STEP, step, epoch, rows, self.is_evaluated(step))
 
     def start_at(self, first: int, attempt: int, workers: Mapping[str, int]) -> Start:
         """Return the event that announces training from step `first` on, in an attempt.
         `workers` are the steps after which asynchronous workers begin."""
-        evaluating = self.evaluating
+        evaluating, passes = self.evaluating, self.passes
+        every = self.evaluation_every or passes.length
         return Start(
             first_step=first,
             last_step=self.total,
-            steps_per_epoch=self.per_epoch,
-            evaluation_every=self.evaluation_every if evaluating else 0,
+            steps_per_epoch=passes.length,
+            evaluation_every=every if evaluating else 0,
             rows=self.batches.order.batch,
             evaluation_rows=evaluating.epoch_rows if evaluating else 0,
             attempt=attempt,
             workers=dict(workers),
+            before=self.batches.before,
         )
-
-
-def count_steps(execution: Execution, batches: Batches) -> int:
-    """Return the number of the last step of a run over these batches."""
-    if execution.options.steps is not None:
-        return execution.options.steps
-    return execution.plan.settings.train.epochs * batches.order.steps_per_epoch
 
 
 def steps_of(
@@ -85,10 +74,9 @@ def steps_of(
 ) -> Steps:
     """Return the steps of a run over these batches."""
     every = execution.plan.settings.train.eval.interval
-    per_epoch = batches.order.steps_per_epoch
     return Steps(
-        count_steps(execution, batches),
+        count_steps(execution, batches.passes),
         batches,
         evaluating,
-        per_epoch if every.unit == "epochs" else int(every.number),
+        0 if every.unit == "epochs" else int(every.number),
     )

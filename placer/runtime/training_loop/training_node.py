@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from placer.plan.plan import NodePlan, Plan, Table, edges_ahead
 from placer.plan.plan import SparseTable as PlannedSparse
 from placer.runtime.asynchronous.local_values import LocalValues
+from placer.runtime.batches.agreed_files import agree_on_files
 from placer.runtime.batches.opened_sources import EVALUATION, TRAINING, open_batches
 from placer.runtime.control.events import READING
 from placer.runtime.control.execution import Execution
@@ -88,6 +89,7 @@ def make_node(
     sparse = make_sparse_tables(execution, start)
     rows = open_row_exchange(plan, me, channel, edges)
     execution.report_state(READING)
+    agree_on_files(execution, {TRAINING: plan.train, EVALUATION: plan.evaluation})
     training = open_batches(execution, plan.train, TRAINING)
     evaluating = None
     if (data := plan.evaluation) is not None:

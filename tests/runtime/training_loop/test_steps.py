@@ -11,6 +11,7 @@ from placer.plan.settings.evaluation_and_stopping import Evaluating
 from placer.plan.settings.run import TrainSettings
 from placer.readers import Order
 from placer.runtime.batches.batches import Batches
+from placer.runtime.batches.passes import Passes
 from placer.runtime.training_loop.steps import Steps, steps_of
 
 BATCHES = Batches(Order(10, 4, False, 0, "keep"), None)
@@ -49,8 +50,8 @@ def test_an_evaluation_follows_at_its_interval_and_after_the_last_step(
 def test_a_step_is_a_batch_of_its_epoch() -> None:
     run = steps("epoch")
     assert run.total == 9
-    assert [run.place_of(step) for step in (1, 3, 4)] == [(1, 0), (1, 2), (2, 0)]
-    assert [step for step in range(1, 10) if run.ends_epoch(step)] == [3, 6, 9]
+    assert [run.passes.place_of(step) for step in (1, 3, 4)] == [(1, 0), (1, 2), (2, 0)]
+    assert [step for step in range(1, 10) if run.passes.ends(step)] == [3, 6, 9]
     phase = run.phase(6)
     assert (phase.step, phase.epoch, phase.rows, phase.evaluated) == (6, 2, 2, True)
 
@@ -60,3 +61,14 @@ def test_the_start_of_a_run_names_its_steps_and_rows() -> None:
     assert (start.first_step, start.last_step, start.steps_per_epoch) == (5, 9, 3)
     assert (start.evaluation_every, start.rows, start.evaluation_rows) == (4, 4, 10)
     assert steps(4, evaluates=False).start_at(1, 1, {}).evaluation_every == 0
+
+
+def test_passes_over_new_rows_follow_a_step() -> None:
+    """The run has stopped after step 4, in the second epoch over other rows."""
+    passes = Passes(3, step=4, epoch=2)
+    assert passes.last_step(2) == 10
+    places = [passes.place_of(step) for step in range(5, 11)]
+    assert places == [(3, 0), (3, 1), (3, 2), (4, 0), (4, 1), (4, 2)]
+    assert [passes.step_at(place) for place in places] == [*range(5, 11)]
+    assert [passes.following(place) for place in places[:-1]] == places[1:]
+    assert [step for step in range(5, 11) if passes.ends(step)] == [7, 10]
