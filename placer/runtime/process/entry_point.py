@@ -46,6 +46,7 @@ from placer.runtime.process.attempts import EXIT_TIMEOUT, NodeRun
 from placer.runtime.process.cores import take_core
 from placer.runtime.process.gpus import take_gpus
 from placer.runtime.process.guard_notes import GuardNotes
+from placer.runtime.saving.beginning import last_attempt
 from placer.runtime.signals.node_signals import NodeSignals
 from placer.system.caches.compilation import keep_compiled
 from placer.system.caches.folder import trim_caches
@@ -199,6 +200,9 @@ def run(
     if guard is not None:
         process.on_attempt.append(guard.begin)
     try:
+        if guard is not None and is_control and not attempt:
+            # If an engine starts all nodes again, no peer knows the number of the attempt.
+            process.number = last_attempt(plan, folder, options, run_id) + 1
         if order_fd is not None:
             _start_order_thread(order_fd, process)
         _show_tables(plan, nodes)
