@@ -35,6 +35,8 @@ from placer.runtime.control.result import Restart
 
 ROOT_GRACE: Final = 3.0
 """Seconds for the root cause of a failure to be reported after the first report."""
+KEPT_METRICS: Final = 100_000
+"""The number of last steps whose metrics are compared with those of repeated steps."""
 LEAVE_GRACE: Final = 5.0
 """Seconds after `--lost-after` in which a process must have left a failed attempt."""
 
@@ -114,6 +116,7 @@ class Restarts:
     failing: _Failing | None = None
     joined: set[str] = field(default_factory=set)
     _metrics: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    _last_step: int = 0
     _differs: bool = False
     _is_shown: bool = False
     _warned: set[str] = field(default_factory=set)
@@ -226,6 +229,11 @@ class Restarts:
         return self.start is None
 
     @property
+    def repeats(self) -> bool:
+        """Whether the nodes train again, but have not reached the furthest step."""
+        return self.failing is None and self._last_step < self.furthest
+
+    @property
     def begun(self) -> int:
         """The number of attempts that have begun to train."""
         return len(self.done) + 1
@@ -243,26 +251,23 @@ class Restarts:
     def stuck(self, children: Sequence[WatchedNode]) -> Iterator[WatchedNode]:
         """Yield the processes to kill, because they cannot leave a failed attempt or join the
         next one: they are frozen, or have taken too long."""
-        if (failing := self.failing) is None:
-            self._frozen_since.clear()
-            return
         if self.is_guarded:
             return
-        now = time.monotonic()
-        elapsed = now - failing.left_at
+        failing, now = self.failing, time.monotonic()
         for child in children:
+            node = child.node
             if not child.running:
                 continue
-            if child.node not in failing.staying:
-                if not child.is_stopped():
-                    self._frozen_since.pop(child.node, None)
-                elif now - self._frozen_since.setdefault(child.node, now) > (
-                    self.lost_after
-                ):
+            if failing is not None and node in failing.staying:
+                elapsed = now - failing.left_at
+                is_frozen = elapsed > ROOT_GRACE and child.is_stopped()
+                if is_frozen or elapsed > self.lost_after + LEAVE_GRACE:
                     yield child
-                continue
-            is_frozen = elapsed > ROOT_GRACE and child.is_stopped()
-            if is_frozen or elapsed > self.lost_after + LEAVE_GRACE:
+            elif failing is None and node in self.joined:
+                self._frozen_since.pop(node, None)  # otherwise its peers notice
+            elif not child.is_stopped():
+                self._frozen_since.pop(node, None)
+            elif now - self._frozen_since.setdefault(node, now) > self.lost_after:
                 yield child
 
     def news(self) -> Iterator[Event]:
@@ -353,6 +358,7 @@ class Restarts:
             },
         )
         self._begun_steps.clear()
+        self._last_step = step
         self.done.append(event.restart)
         yield event
 
@@ -375,10 +381,13 @@ class Restarts:
 
     def _step(self, event: Step) -> Iterator[Event]:
         metrics = event.metrics, event.eval, event.epoch_metrics
+        self._last_step = event.step
         if event.step > self.furthest:
             self.furthest = event.step
             if self.compares:
                 self._metrics[event.step] = metrics
+            if len(self._metrics) > KEPT_METRICS:
+                del self._metrics[next(iter(self._metrics))]
             yield event
             return
         if not self.compares:
