@@ -18,6 +18,7 @@ from placer.checkpoint.attempts import (
 )
 from placer.errors import CheckpointError
 from placer.runtime.control.failure import FinalError
+from placer.runtime.saving.beginning import last_attempt
 from placer.runtime.saving.resumed_checkpoint import _of_this_run
 
 
@@ -41,6 +42,13 @@ def test_a_line_that_a_crash_has_cut_is_left_out_and_removed(tmp_path):
     add_attempt(tmp_path, begun(6))
     assert read_attempts(tmp_path) == [*lines[:2], begun(6)]
     assert attempts_of(read_attempts(tmp_path), "b") == []
+
+
+def test_a_run_counts_its_own_attempts_on(tmp_path):
+    assert last_attempt(tmp_path, "a") == 0
+    for run, number in [("a", 1), ("a", 2), ("b", 7)]:
+        add_attempt(tmp_path, AttemptBegun(run, number, 0, 0.0))
+    assert [last_attempt(tmp_path, run) for run in ("a", "b", "")] == [2, 7, 0]
 
 
 def test_a_damaged_line_is_an_error(tmp_path):

@@ -12,7 +12,13 @@ from placer.checkpoint.attempts import AttemptBegun, AttemptFailed, Line, why_no
 from placer.launcher.cause import Failure, failure_from_report
 from placer.launcher.restarts import Restarts
 from placer.report.outcome import result_json, result_lines
-from placer.runtime.control.events import NodeFailure, Start, Step
+from placer.runtime.control.events import (
+    Left,
+    NodeFailure,
+    Recovered,
+    Start,
+    Step,
+)
 from placer.runtime.control.result import Restart, Result
 
 
@@ -77,6 +83,26 @@ def test_the_last_failure_is_told_as_the_launcher_knows_it():
         "worker:0 failed: rows differ",
         "  the last failure: ps:0 was killed by SIGKILL",
     ]
+
+
+def test_a_job_that_starts_again_may_forget_an_attempt_that_was_not_counted():
+    """All processes are new, and have only the list of counted attempts."""
+    restarts = Restarts(1, "worker:0", None, 60.0, compares=True)
+    lost = Cause("ps:0", "", "its task was killed")
+    failure = Failure("ps:0", "ps:0 failed: its task was killed", first_hand=True)
+    assert len([*restarts.pass_on(Start(1, 9, 9))]) == 1
+    for node, attempt, root in [
+        ("worker:0", 1, False),
+        ("worker:0", 2, False),
+        ("ps:0", 2, True),
+        ("worker:0", 2, True),
+    ]:
+        restarts.note_left(Left(node, attempt, lost, root), failure, set())
+    assert not [*restarts.pass_on(Start(3, 9, 9, attempt=2))]  # not all have joined
+    restarts.joined |= {"worker:0", "ps:0"}
+    _, recovered = restarts.news()
+    assert isinstance(recovered, Recovered)
+    assert (recovered.attempt, recovered.step) == (2, 2)
 
 
 def test_a_restart_is_one_line_with_the_first_line_of_its_failure():

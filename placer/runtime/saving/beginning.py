@@ -31,16 +31,11 @@ from placer.checkpoint.folder import (
 )
 from placer.checkpoint.manifest import Manifest
 from placer.errors import CheckpointError
-from placer.plan.plan import Plan
 from placer.runtime.control.barrier import BEGIN, barrier
-from placer.runtime.control.checkpoint_settings import (
-    CheckpointSettings,
-    checkpoint_settings,
-)
+from placer.runtime.control.checkpoint_settings import CheckpointSettings
 from placer.runtime.control.events import NodeWarning
 from placer.runtime.control.execution import Execution
 from placer.runtime.control.failure import FinalError, NoFurtherError
-from placer.runtime.control.options import Options
 
 NO_LOCKS = (
     "the file system of '{folder}' has no locks: a process that was cut off from the run"
@@ -135,12 +130,10 @@ def _choose(
     return (folder if is_own else named), is_own
 
 
-def last_attempt(plan: Plan, build: Path, options: Options, run: str) -> int:
-    """Return the number of the last attempt of a run, or 0 if it has not begun one. Raises
-    CheckpointError if the file of attempts cannot be read."""
-    settings = checkpoint_settings(plan, build, options)
-    begun = [] if settings is None else _begun(_of_run(settings.folder, run))
-    return max((each.number for each in begun), default=0)
+def last_attempt(folder: Path, run: str) -> int:
+    """Return the number of the last attempt of a run in its folder of checkpoints, or 0 if it
+    has not begun one. Raises CheckpointError if the file of attempts cannot be read."""
+    return max((each.number for each in _begun(_of_run(folder, run))), default=0)
 
 
 def _of_run(folder: Path, run: str) -> list[Line]:
