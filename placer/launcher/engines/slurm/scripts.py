@@ -22,6 +22,9 @@ _PORTS: Final = 12000
 number of a job selects its ports in this range."""
 _FOLLOWED: Final = 60
 """Seconds after its start in which a job must be followed by its launcher, or it fails."""
+_OLD_STEPS: Final = 400
+"""Seconds in which the tasks of an earlier start must end. Slurm waits for 300 s for an srun that
+does not answer."""
 FINAL: Final = (1, 2, 126, 127)
 """Exit statuses of a node that end the run: a failure that would come again."""
 REQUEUED: Final = "requeued"
@@ -135,7 +138,7 @@ lists=$(env | sed -nE 's/^SLURM_JOB_NODELIST(_HET_GROUP_[0-9]+)?=//p' | paste -s
 PLACER_SLURM_ADDRESSES=$(scontrol --oneliner show node "$lists" |
   sed -nE 's/^NodeName=([^ ]+).* NodeAddr=([^ ]+).*/\\1=\\2/p' | sort -u | paste -sd, -)
 export PLACER_SLURM_ADDRESSES
-options=(--kill-on-bad-exit=1 --distribution=block --export=ALL --chdir="$PWD")
+{_end_steps(request)}options=(--kill-on-bad-exit=1 --distribution=block --export=ALL --chdir="$PWD")
 status=0
 srun {steps} || status=$?
 {_requeue(request, len(groups))}if [[ $status != 0 ]] && ! (($#)); then # the launcher names them itself
@@ -163,6 +166,25 @@ folder_of() {{
 }}
 PLACER_JOB_FOLDER=$(folder_of "$start")
 export PLACER_JOB_FOLDER PLACER_RUN_ID={request.run_id}-$SLURM_JOB_ID
+"""
+
+
+def _end_steps(request: JobRequest) -> str:
+    """Return the lines of job.sh that end the tasks of the last start. If the first machine is
+    lost, Slurm starts only the first group again, and the tasks of others still run."""
+    if not request.restarts:
+        return ""
+    return f"""\
+if ((start)); then # End tasks of the last start, which other groups may still run.
+  jobs=$(env | sed -nE 's/^SLURM_JOB_ID(_HET_GROUP_[0-9]+)?=//p' | sort -u | paste -sd, -)
+  for ((i = 0; i < {_OLD_STEPS}; i++)); do
+    steps=$(squeue --steps --noheader --format=%i --jobs="$jobs" |
+      sed -nE 's/^ *([0-9]+\\.[0-9]+) *$/\\1/p') || true
+    [[ -n $steps ]] || break
+    scancel $steps || true
+    sleep 1
+  done
+fi
 """
 
 

@@ -76,6 +76,16 @@ lists=$(env | sed -nE 's/^SLURM_JOB_NODELIST(_HET_GROUP_[0-9]+)?=//p' | paste -s
 PLACER_SLURM_ADDRESSES=$(scontrol --oneliner show node "$lists" |
   sed -nE 's/^NodeName=([^ ]+).* NodeAddr=([^ ]+).*/\1=\2/p' | sort -u | paste -sd, -)
 export PLACER_SLURM_ADDRESSES
+if ((start)); then # End tasks of the last start, which other groups may still run.
+  jobs=$(env | sed -nE 's/^SLURM_JOB_ID(_HET_GROUP_[0-9]+)?=//p' | sort -u | paste -sd, -)
+  for ((i = 0; i < 400; i++)); do
+    steps=$(squeue --steps --noheader --format=%i --jobs="$jobs" |
+      sed -nE 's/^ *([0-9]+\.[0-9]+) *$/\1/p') || true
+    [[ -n $steps ]] || break
+    scancel $steps || true
+    sleep 1
+  done
+fi
 options=(--kill-on-bad-exit=1 --distribution=block --export=ALL --chdir="$PWD")
 status=0
 srun "${options[@]}" --cpus-per-task=4 bash node.sh : \

@@ -154,9 +154,11 @@ class TestWithRestarts:
         return 2
 
     @pytest.fixture
-    def start(self, run_script, written):
+    def start(self, run_script, written, install):
         """Returns a function that runs job.sh with nodes that end with statuses. It returns
         whether the script has asked Slurm to start the job again."""
+
+        install("squeue", "true")  # there are no tasks of the last start
 
         def start(ends, *, count=0, trains=True, **variables):
             srun = [
@@ -213,6 +215,13 @@ class TestWithRestarts:
         done = run_script(digest_of(written), SLURM_RESTART_COUNT="2")
         assert done.returncode == 0
         assert (written / "job-7-2" / "ended").read_text() == "0\n"
+
+    def test_tasks_of_the_last_start_are_ended(self, start, install, written):
+        old = "[[ $* != *--jobs=7,8* || -e ended ]] || printf ' 7.batch\\n 8.0\\n'"
+        install("squeue", old)
+        install("scancel", 'echo "$@" >ended')
+        start(self.LOST, count=1, SLURM_JOB_ID_HET_GROUP_1="8")
+        assert (written / "ended").read_text() == "8.0\n"
 
     def test_starts_in_a_row_that_do_not_train_are_limited(self, start):
         counts = range(7)
