@@ -76,6 +76,11 @@ class Following:
         return not self._held and (self.is_written or not self.left)
 
     @property
+    def is_held_back(self) -> bool:
+        """True if events wait for Slurm's reason for a signal, for at most `EXPLAINED`."""
+        return bool(self._held)
+
+    @property
     def is_written(self) -> bool:
         """True if the job is over and all that it has written must be visible."""
         return self.over is not None and time.monotonic() - self.over >= END_GRACE

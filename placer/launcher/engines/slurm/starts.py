@@ -134,6 +134,9 @@ class _Start:
                 self._held = []
         elif not self._is_lost and (self.later is not None or self._starts_again):
             yield from self._look()  # Read all that the nodes have written.
+            while self.following.is_held_back:
+                time.sleep(self.following.pause)
+                yield from self._look()
             yield from self._lose()
         elif self._is_lost:
             yield from self._keep_ends()

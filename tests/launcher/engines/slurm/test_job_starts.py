@@ -9,7 +9,7 @@ import pytest
 from placer.channel.cause import Cause
 from placer.errors import RunError
 from placer.launcher.engines.engine import JobFolder, JobNote, NodeEnded, NodeLines
-from placer.launcher.engines.slurm import asking, watch
+from placer.launcher.engines.slurm import asking, following, watch
 from placer.launcher.engines.slurm.job import Answer
 from placer.runtime.control.events import (
     CheckpointSaved,
@@ -72,6 +72,14 @@ def told(events):
     return found
 
 
+def until_lost(events):
+    """Return the next events, until the control node is lost."""
+    found = []
+    while not found or getattr(found[-1], "node", "") != "worker:0":
+        found += told([next(events)])
+    return found
+
+
 ENDS = [NodeEnded("worker:0", 0, host="n1"), NodeEnded("ps:0", 0, host="n1")]
 
 
@@ -92,9 +100,7 @@ def test_a_job_that_has_lost_a_task_is_followed_at_its_next_start(
     end(job, **ends)
     (job.folder / "requeued").touch()
     events = watch(job)
-    found = []
-    while not found or getattr(found[-1], "node", "") != "worker:0":
-        found += told([next(events)])
+    found = until_lost(events)
     later = finish(job)
     found += told(events)
     cause = Cause(node, "", what)
@@ -109,24 +115,39 @@ def test_a_job_that_has_lost_a_task_is_followed_at_its_next_start(
     ]
 
 
-def test_a_job_that_slurm_itself_starts_again_is_followed(job, says):
-    """Slurm says so, with the reason in the log of the job."""
+@pytest.mark.parametrize("has_signal", [False, True])
+def test_a_job_that_slurm_itself_starts_again_is_followed(
+    has_signal, job, says, monkeypatch
+):
+    """Slurm says so, with the reason in the log of the job, or before a signal is explained."""
+    monkeypatch.setattr(following, "EXPLAINED", 0.2)
     say(job, *BEGUN)
     job.log.write_text("srun: error: Node failure on n2\n")
     events = watch(job)
     found = told([next(events)])
+    if has_signal:
+        say(job, *STOPPED)
+        end(job, worker=143)
     says(Answer("RUNNING"), Answer("PENDING", "BeginTime"))
-    found += told(next(events) for _ in range(3))
+    found += until_lost(events)
     says(Answer("RUNNING"))
     later = finish(job)
     found += told(events)
-    what = "Slurm has ended job 7, and starts it again\n    srun: error: Node failure on n2"
-    cause = Cause("", "", what)
-    lost = [Left(node, 2, cause, root=True) for node in ("ps:0", "worker:0")]
+    cause = Cause("ps:0", "", "its task was killed")
+    if not has_signal:
+        what = "Slurm has ended job 7, and starts it again"
+        cause = Cause("", "", f"{what}\n    srun: error: Node failure on n2")
     waits = JobNote("Slurm job 7 waits: BeginTime")
     assert waits in found
     found.remove(waits)
-    assert found == [*BEGUN, *lost, *AGAIN, JobFolder(later.folder), *ENDS]
+    assert found == [
+        *BEGUN,
+        *(STOPPED[1:3] if has_signal else ()),
+        *(Left(node, 2, cause, root=True) for node in ("ps:0", "worker:0")),
+        *AGAIN,
+        JobFolder(later.folder),
+        *ENDS,
+    ]
 
 
 def test_a_start_of_which_nothing_is_heard_has_no_failure(job, says):

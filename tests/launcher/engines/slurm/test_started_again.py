@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 import subprocess
+from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from support.engines.contract import (
     STEPS,
     assert_bits_of_a_local_run,
     bits_options,
+    stop_and_save,
     wait_for_step,
 )
 from support.faulty_runs import Fault, Faulty, make_faulty
@@ -80,9 +82,11 @@ class Small:
         return ["launch", self.faulty.build, "--on", "slurm", *words, *options]
 
     @contextmanager
-    def launched(self, *faults: Fault, restarts: int = 2):
+    def launched(
+        self, *faults: Fault, options: Sequence[object] = (), restarts: int = 2
+    ):
         self.faulty.prepare(faults)
-        words = self.words("--json", "--logs", self.job, restarts=restarts)
+        words = self.words("--json", "--logs", self.job, *options, restarts=restarts)
         with running_command(placer_command(*words)) as run:
             yield run
 
@@ -114,7 +118,7 @@ def small(tmp_path, cluster):
 def test_a_killed_process_and_a_lost_task_leave_the_bits_of_a_run_without(small):
     """The process comes back in its task. For the task, Slurm starts the job again."""
     with small.launched(KILLED, LOST) as run:
-        ended = run.wait()
+        ended = run.wait(2 * TIMEOUT)
     small.check(ended)
     restarts = [each["what"] for each in json.loads(ended.out)["restarts"]]
     assert restarts == [
@@ -146,7 +150,7 @@ def test_a_machine_that_is_lost_is_replaced(node, small, cluster, machines):
         wait_for_step(run)
         machine = machine_of(0 if node == "worker:0" else 1, cluster)
         end_machine(machine, cluster)
-        ended = run.wait()
+        ended = run.wait(2 * TIMEOUT)
     machines.enter_context(running_machine(machine, cluster))
     small.check(ended)
     assert "and starts it again" in ended.err
@@ -154,13 +158,13 @@ def test_a_machine_that_is_lost_is_replaced(node, small, cluster, machines):
 
 @pytest.mark.slow
 def test_a_preempted_job_starts_again(small, cluster):
-    with small.launched(Fault("ps:0", "step 9, call 1", "freeze 2")) as run:
+    with small.launched(Fault("ps:0", "step 9, call 1", "freeze")) as run:
         wait_for_step(run)
         machine = machine_of(1, cluster)
         words = ["--partition=urgent", "--exclusive", f"--nodelist={machine}"]
         words += ["--output=/dev/null", "--wrap=sleep 1"]
         subprocess.run(["sbatch", *words], check=True)
-        ended = run.wait()
+        ended = run.wait(2 * TIMEOUT)
     small.check(ended)
     assert "DUE TO PREEMPTION" in ended.err
 
@@ -169,7 +173,7 @@ def test_a_preempted_job_starts_again(small, cluster):
 def test_a_failure_that_ends_the_run_does_not_start_the_job_again(small):
     raises = Fault("ps:0", "state connecting", "raise wrong shapes")
     with small.launched(raises) as run:
-        ended = run.wait()
+        ended = run.wait(2 * TIMEOUT)
     assert ended.status == 1
     assert "wrong shapes" in ended.last_message
     assert small.starts == 1
@@ -177,21 +181,22 @@ def test_a_failure_that_ends_the_run_does_not_start_the_job_again(small):
 
 @pytest.mark.slow
 def test_a_task_that_is_lost_again_and_again_ends_the_run(small):
-    always = Fault("ps:0", "step 3, call 1", to=("guard",), always=True)
+    always = Fault("ps:0", "step 1, call 1", to=("guard",), always=True)
     with small.launched(always, restarts=1) as run:
-        ended = run.wait()
+        ended = run.wait(3 * TIMEOUT)
     assert ended.status == 1
-    assert "2 times in a row after step" in ended.last_message
+    assert "ps:0 failed 2 times in a row before the first" in ended.last_message
     assert small.starts == 3
 
 
 @pytest.mark.slow
 def test_a_job_that_is_cancelled_saves_and_does_not_start_again(small, cluster):
-    with small.launched(Fault("ps:0", "step 9, call 1", "freeze 1")) as run:
-        wait_for_step(run)
+    def cancel(run):
         number = jobs(cluster)[0].partition("+")[0]
         subprocess.run(["scancel", number], check=True)
-        ended = run.wait()
-    assert ended.status == 128 + signal.SIGTERM
-    assert "stopped after step 9" in ended.err
+
+    def launch(*options):
+        return small.launched(options=options)
+
+    stop_and_save(launch, small.plain, small.folder, cancel, 128 + signal.SIGTERM)
     assert small.starts == 1
