@@ -23,8 +23,8 @@ number of a job selects its ports in this range."""
 _FOLLOWED: Final = 60
 """Seconds after its start in which a job must be followed by its launcher, or it fails."""
 _OLD_STEPS: Final = 400
-"""Seconds in which the tasks of an earlier start must end. Slurm waits for 300 s for an srun that
-does not answer."""
+"""Seconds in which the tasks of an earlier start must end. Slurm waits for an srun on a lost
+machine, which took one minute with Slurm 22.05."""
 FINAL: Final = (1, 2, 126, 127)
 """Exit statuses of a node that end the run: a failure that would come again."""
 REQUEUED: Final = "requeued"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import subprocess
 from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,6 +15,7 @@ from support.engines.contract import (
     STEPS,
     assert_bits_of_a_local_run,
     bits_options,
+    send_interrupt,
     stop_and_save,
     wait_for_step,
 )
@@ -190,13 +190,19 @@ def test_a_task_that_is_lost_again_and_again_ends_the_run(small):
 
 
 @pytest.mark.slow
-def test_a_job_that_is_cancelled_saves_and_does_not_start_again(small, cluster):
-    def cancel(run):
+@pytest.mark.parametrize("status", [130, 143])
+def test_a_job_that_a_person_ends_saves_and_does_not_start_again(
+    status, small, cluster
+):
+    def end(run):
+        if status == 130:
+            send_interrupt(run)
+            return
         number = jobs(cluster)[0].partition("+")[0]
         subprocess.run(["scancel", number], check=True)
 
     def launch(*options):
         return small.launched(options=options)
 
-    stop_and_save(launch, small.plain, small.folder, cancel, 128 + signal.SIGTERM)
+    stop_and_save(launch, small.plain, small.folder, end, status)
     assert small.starts == 1
