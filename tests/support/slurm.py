@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -105,6 +106,26 @@ def slurm(folder: Path) -> Iterator[dict[str, str]]:
             subprocess.run(["scancel", "--user=root"], env=environment, timeout=30)
             with suppress(AssertionError):
                 wait_for_end(environment)
+
+
+@contextmanager
+def scheduling(environment: dict[str, str]) -> Iterator[None]:
+    """Let Slurm look each second whether a job that was started again can run. Without any other
+    change in the cluster, it looks after 100 s."""
+    ended = threading.Event()
+    update = ["scontrol", "update", "PartitionName=debug", "State=UP"]
+
+    def run() -> None:
+        while not ended.wait(1.0):
+            subprocess.run(update, env=environment, check=True)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _wait_until_idle(environment: dict[str, str], folder: Path) -> None:

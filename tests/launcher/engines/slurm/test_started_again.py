@@ -34,11 +34,12 @@ from support.slurm import (
     machine_of,
     needs_slurm,
     running_machine,
+    scheduling,
     slurm,
     wait_for_end,
 )
 
-pytestmark = needs_slurm
+pytestmark = [needs_slurm, pytest.mark.slow]
 KILLED = Fault("worker:0", "step 3, call 1")
 LOST = Fault("ps:0", "step 9, call 1", to=("guard",))
 
@@ -111,7 +112,8 @@ def small(tmp_path, cluster):
     build = compile_small(tmp_path)
     plain = tmp_path / "plain"
     shutil.copytree(build, plain)
-    yield Small(make_faulty(build), plain, tmp_path)
+    with scheduling(cluster):
+        yield Small(make_faulty(build), plain, tmp_path)
     wait_for_end(cluster)
 
 
@@ -129,7 +131,6 @@ def test_a_killed_process_and_a_lost_task_leave_the_bits_of_a_run_without(small)
     assert "recovering" in ended.err
 
 
-@pytest.mark.slow
 def test_a_job_by_hand_starts_again(small, cluster):
     small.faulty.prepare([LOST])
     written = run_command(*small.words("--write", small.job))
@@ -142,7 +143,6 @@ def test_a_job_by_hand_starts_again(small, cluster):
     assert f"{STEPS} steps" in log.read_text()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("node", ["worker:0", "ps:0"])
 def test_a_machine_that_is_lost_is_replaced(node, small, cluster, machines):
     """Nothing on it reports an end. The batch script runs on the machine of worker:0."""
@@ -156,7 +156,6 @@ def test_a_machine_that_is_lost_is_replaced(node, small, cluster, machines):
     assert "and starts it again" in ended.err
 
 
-@pytest.mark.slow
 def test_a_preempted_job_starts_again(small, cluster):
     with small.launched(Fault("ps:0", "step 9, call 1", "freeze")) as run:
         wait_for_step(run)
@@ -169,7 +168,6 @@ def test_a_preempted_job_starts_again(small, cluster):
     assert "DUE TO PREEMPTION" in ended.err
 
 
-@pytest.mark.slow
 def test_a_failure_that_ends_the_run_does_not_start_the_job_again(small):
     raises = Fault("ps:0", "state connecting", "raise wrong shapes")
     with small.launched(raises) as run:
@@ -179,7 +177,6 @@ def test_a_failure_that_ends_the_run_does_not_start_the_job_again(small):
     assert small.starts == 1
 
 
-@pytest.mark.slow
 def test_a_task_that_is_lost_again_and_again_ends_the_run(small):
     always = Fault("ps:0", "step 1, call 1", to=("guard",), always=True)
     with small.launched(always, restarts=1) as run:
@@ -189,7 +186,6 @@ def test_a_task_that_is_lost_again_and_again_ends_the_run(small):
     assert small.starts == 3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("status", [130, 143])
 def test_a_job_that_a_person_ends_saves_and_does_not_start_again(
     status, small, cluster
