@@ -21,6 +21,7 @@ from placer.launcher.engines.causes import is_cause_of_failure, tells_failure
 from placer.launcher.engines.engine import (
     Job,
     JobEvent,
+    JobFolder,
     JobNote,
     NodeEnded,
     NodeLines,
@@ -180,8 +181,8 @@ class FollowedJob:
         self._job = job
         for node in self._nodes.values():
             node.job = job.title
-            if job.folder is not None:
-                node.log = log_path(job.folder, node.node)
+        if job.folder is not None:
+            self._log_in(job.folder)
         end = "ends with this launcher"
         if job.cancel_command:
             end = (
@@ -230,10 +231,17 @@ class FollowedJob:
             case NodeEnded():
                 self._has_failed |= is_cause_of_failure(event)
                 self._nodes[event.node].note_end(event)
+            case JobFolder(folder):
+                self._log_in(folder)
             case JobNote(text, warns=True):
                 self._warn(text)
             case JobNote(text):
                 self._tell(text)
+
+    def _log_in(self, folder: Path) -> None:
+        """Note the folder in which the nodes write their logs."""
+        for node in self._nodes.values():
+            node.log = log_path(folder, node.node)
 
     def _without_effects(self, lines: Sequence[bytes]) -> Sequence[bytes]:
         """Drop the signals after a failure: the engine sends them to end the other nodes."""

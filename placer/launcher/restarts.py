@@ -198,6 +198,10 @@ class Restarts:
         failing.ends[node] += 1
         if node == self.control:
             failing.start = None
+            if self.is_guarded:
+                # If an engine has ended all processes, attempts that were never counted are
+                # forgotten: the next one may have a lower number.
+                failing.attempt = 0
 
     def due(self, now: float) -> Iterator[str]:
         """Yield the processes to start now."""

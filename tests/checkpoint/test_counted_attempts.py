@@ -20,6 +20,7 @@ from placer.checkpoint.choice import candidates
 from placer.checkpoint.folder import list_checkpoints
 from placer.errors import CheckpointError
 from placer.runtime.control.failure import FinalError
+from placer.runtime.saving.beginning import last_attempt
 from placer.runtime.saving.resumed_checkpoint import _of_this_run
 from placer.system.files.locks import file_locked
 
@@ -60,6 +61,13 @@ def test_a_line_is_added_when_another_process_has_unlocked_the_file(
         assert path.read_bytes().endswith(b'{"attempt": ')
     add_attempt(tmp_path, begun(3))
     assert read_attempts(tmp_path) == [begun(0), begun(3)]
+
+
+def test_a_run_counts_its_own_attempts_on(tmp_path):
+    assert last_attempt(tmp_path, "a") == 0
+    for run, number in [("a", 1), ("a", 2), ("b", 7)]:
+        add_attempt(tmp_path, AttemptBegun(run, number, 0, 0.0))
+    assert [last_attempt(tmp_path, run) for run in ("a", "b", "")] == [2, 7, 0]
 
 
 def test_a_damaged_line_is_an_error(tmp_path):

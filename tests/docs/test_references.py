@@ -32,7 +32,12 @@ TEXTS = {
         ROOT / "CONTRIBUTING.md",
     )
 } | {f"docs/{name}": text for name, text in PAGES.items()}
-SET_BY_JOBS = {"PLACER_JOB_FOLDER", "PLACER_PORT", "PLACER_SLURM_ADDRESSES"}
+SET_BY_JOBS = {
+    "PLACER_JOB_FOLDER",
+    "PLACER_PORT",
+    "PLACER_RUN_ID",
+    "PLACER_SLURM_ADDRESSES",
+}
 """Variables that the scripts of engines set for their own nodes."""
 
 

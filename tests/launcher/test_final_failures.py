@@ -15,7 +15,9 @@ from placer.report.outcome import result_json, result_lines
 from placer.runtime.control.events import (
     CheckpointSaved,
     Event,
+    Left,
     NodeFailure,
+    Recovered,
     Start,
     Step,
 )
@@ -102,6 +104,26 @@ def test_restarts_without_a_new_checkpoint_are_counted():
         "(restart 3)",
         "(restart 4, 1 of 2 without a new checkpoint)",
     ]
+
+
+def test_a_job_that_starts_again_may_forget_an_attempt_that_was_not_counted():
+    """All processes are new, and have only the list of counted attempts."""
+    restarts = Restarts(1, "worker:0", None, 60.0, compares=True)
+    lost = Cause("ps:0", "", "its task was killed")
+    failure = Failure("ps:0", "ps:0 failed: its task was killed", first_hand=True)
+    assert len([*restarts.pass_on(Start(1, 9, 9))]) == 1
+    for node, attempt, root in [
+        ("worker:0", 1, False),
+        ("worker:0", 2, False),
+        ("ps:0", 2, True),
+        ("worker:0", 2, True),
+    ]:
+        restarts.note_left(Left(node, attempt, lost, root), failure, set())
+    assert not [*restarts.pass_on(Start(3, 9, 9, attempt=2))]  # not all have joined
+    restarts.joined |= {"worker:0", "ps:0"}
+    _, recovered = restarts.news()
+    assert isinstance(recovered, Recovered)
+    assert (recovered.attempt, recovered.step) == (2, 2)
 
 
 def test_a_restart_is_one_line_with_the_first_line_of_its_failure():

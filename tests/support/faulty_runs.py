@@ -30,8 +30,8 @@ class Fault:
         act: a signal such as `SIGKILL`, `freeze SECONDS`, `raise TEXT`, or `spoil FACTOR`,
             which multiplies what a node records. A process that is frozen without a number
             of seconds does not continue.
-        to: the nodes to which it is done, by default to the node. Also `fork server` and
-            `launcher`.
+        to: the nodes to which it is done, by default to the node. Also `fork server`, `guard`
+            and `launcher`.
         always: whether it is done each time, and not only the first time.
     """
 

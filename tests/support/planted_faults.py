@@ -78,7 +78,7 @@ def _do(act: str, nodes: list[str]) -> None:
 
 def _pid_of(name: str) -> int:
     """Return the id of the process of a node, or of another process of the run."""
-    if name == "fork server":
+    if name in ("fork server", "guard"):
         return os.getppid()
     if name == "launcher":
         return int((FOLDER / "launcher").read_text())

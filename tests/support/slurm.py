@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -39,6 +40,7 @@ SlurmctldPort={controller}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/none
+AuthInfo=cred_expire=5
 CredType=cred/none
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/%n
@@ -46,7 +48,7 @@ SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/%n.log
-ProctrackType=proctrack/pgid
+ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 MpiDefault=none
 SelectType=select/cons_tres
@@ -58,8 +60,12 @@ SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0,defer_bat
 KillWait=5
 MinJobAge=60
 {machines}
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 PartitionName=debug Nodes=n[1-4] Default=YES State=UP
+PartitionName=urgent Nodes=n[1-4] PriorityTier=2 State=UP
 """
+"""A job waits for `cred_expire` seconds before it starts again. It cannot be shorter."""
 
 
 @contextmanager
@@ -102,6 +108,26 @@ def slurm(folder: Path) -> Iterator[dict[str, str]]:
                 wait_for_end(environment)
 
 
+@contextmanager
+def scheduling(environment: dict[str, str]) -> Iterator[None]:
+    """Let Slurm look each second whether a job that was started again can run. Without any other
+    change in the cluster, it looks after 100 s."""
+    ended = threading.Event()
+    update = ["scontrol", "update", "PartitionName=debug", "State=UP"]
+
+    def run() -> None:
+        while not ended.wait(1.0):
+            subprocess.run(update, env=environment, check=True)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
 def _wait_until_idle(environment: dict[str, str], folder: Path) -> None:
     until = time.monotonic() + _START
     while time.monotonic() < until:
@@ -140,6 +166,59 @@ def wait_for_end(environment: dict[str, str], seconds: float = 20.0) -> None:
     while left := jobs(environment):
         assert time.monotonic() < until, left
         time.sleep(0.1)
+
+
+def machine_of(group: int, environment: dict[str, str]) -> str:
+    """Return the machine of a group of the only job."""
+    words = ["squeue", "--noheader", "--format=%i %N"]
+    told = subprocess.check_output(words, env=environment, text=True)
+    lines = (line.split() for line in told.splitlines())
+    return next(name for part, name in lines if part.endswith(f"+{group}"))
+
+
+def end_machine(machine: str, environment: dict[str, str]) -> None:
+    """End all processes of a machine at once, and let Slurm notice it."""
+    folder = Path(environment["SLURM_CONF"]).parent
+    daemon = int((folder / f"{machine}.pid").read_text())
+    tasks = [*_tasks(machine, environment["SLURM_CONF"])]
+    steps = {
+        parent for pid in tasks if _words(parent := _parent(pid))[:1] == ["slurmstepd:"]
+    }
+    for pid in (daemon, *steps, *tasks):  # a step reports the end of its tasks
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    update = ["scontrol", "update", f"NodeName={machine}", "State=DOWN", "Reason=lost"]
+    subprocess.run(update, env=environment, check=True)
+
+
+def _tasks(machine: str, configuration: str) -> Iterator[int]:
+    named = {f"SLURMD_NODENAME={machine}", f"SLURM_CONF={configuration}"}
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit():
+                found = (entry / "environ").read_bytes().decode(errors="replace")
+                if named <= {*found.split("\0")}:
+                    yield int(entry.name)
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _words(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").split()
+
+
+@contextmanager
+def running_machine(machine: str, environment: dict[str, str]) -> Iterator[None]:
+    """Start a machine again that `end_machine` has ended, until the end of the context."""
+    command = ["slurmd", "-D", "-N", machine]
+    with subprocess.Popen(command, env=environment, start_new_session=True) as daemon:
+        try:
+            _wait_until_idle(environment, Path(environment["SLURM_CONF"]).parent)
+            yield
+        finally:
+            _end(daemon)
 
 
 def _end(daemon: subprocess.Popen[bytes]) -> None:

@@ -183,7 +183,14 @@ class JobNote:
     warns: bool = False
 
 
-JobEvent: TypeAlias = NodeLines | NodeLog | NodeEnded | JobNote
+@dataclass(frozen=True, slots=True)
+class JobFolder:
+    """The engine has started the job again. Its nodes write their logs to another folder."""
+
+    folder: Path
+
+
+JobEvent: TypeAlias = NodeLines | NodeLog | NodeEnded | JobNote | JobFolder
 
 
 class Engine(Protocol):

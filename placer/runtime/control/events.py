@@ -312,8 +312,10 @@ Report: TypeAlias = Callable[[Event], None]
 
 SIGNAL_LINE: Final = b'{"event": "signal"'
 FAILED_LINE: Final = b'{"event": "failed"'
-START_LINE: Final = b'{"event": "start"'
 LEFT_LINE: Final = b'{"event": "left"'
+START_LINE: Final = b'{"event": "start"'
+STATE_LINE: Final = b'{"event": "state"'
+RESULT_LINE: Final = b'{"event": "result"'
 """The first bytes of the lines of these events; see `write_event`."""
 
 

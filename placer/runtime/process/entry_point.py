@@ -31,6 +31,7 @@ from placer.plan.table_text import table_lines
 from placer.runtime.callbacks.event_queue import EventQueue, write_all
 from placer.runtime.callbacks.event_relay import RelayedReport
 from placer.runtime.callbacks.printed_output import report_output
+from placer.runtime.control.checkpoint_settings import checkpoint_settings
 from placer.runtime.control.common_step import Action
 from placer.runtime.control.events import Event, Output, Report, show_output
 from placer.runtime.control.failure import failure_event
@@ -46,6 +47,7 @@ from placer.runtime.process.attempts import EXIT_TIMEOUT, NodeRun
 from placer.runtime.process.cores import take_core
 from placer.runtime.process.gpus import take_gpus
 from placer.runtime.process.guard_notes import GuardNotes
+from placer.runtime.saving.beginning import last_attempt
 from placer.runtime.signals.node_signals import NodeSignals
 from placer.system.caches.compilation import keep_compiled
 from placer.system.caches.folder import trim_caches
@@ -199,6 +201,10 @@ def run(
     if guard is not None:
         process.on_attempt.append(guard.begin)
     try:
+        settings = checkpoint_settings(plan, folder, options)
+        if guard is not None and settings is not None and is_control and not attempt:
+            # If an engine starts all nodes again, no peer knows the number of the attempt.
+            process.number = last_attempt(settings.folder, run_id) + 1
         if order_fd is not None:
             _start_order_thread(order_fd, process)
         _show_tables(plan, nodes)

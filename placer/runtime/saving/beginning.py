@@ -134,6 +134,12 @@ def _choose(
     return (folder if is_own else named), is_own
 
 
+def last_attempt(folder: Path, run: str) -> int:
+    """Return the number of the last attempt of a run in its folder of checkpoints, or 0 if it
+    has not begun one. Raises CheckpointError if the file of attempts cannot be read."""
+    return max((each.number for each in _begun(_of_run(folder, run))), default=0)
+
+
 def _of_run(folder: Path, run: str) -> list[Line]:
     """Return the lines of a run that has an id."""
     return attempts_of(read_attempts(folder), run) if run else []

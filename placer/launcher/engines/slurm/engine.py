@@ -54,7 +54,8 @@ def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> Slu
         raise RunError(f"sbatch did not print the number of the job: {answer!r}")
     number, cluster = found[1], found[2] or ""
     nodes = tuple(request.needs)
-    job = SlurmJob(number, folder / f"job-{number}", nodes, cluster)
+    path, restarts = folder / f"job-{number}", request.restarts > 0
+    job = SlurmJob(number, path, nodes, cluster, restarts)
     _create_folder(job)
     return job
 

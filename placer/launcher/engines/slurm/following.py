@@ -1,4 +1,4 @@
-"""Follows a job of Slurm by the files of its nodes and the answers of Slurm."""
+"""Follows a start of a Slurm job by the files of its nodes and the answers of Slurm."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from placer.launcher.engines.causes import is_cause_of_failure, tells_failure
 from placer.launcher.engines.engine import JobEvent, JobNote, NodeEnded, NodeLines
 from placer.launcher.engines.hints import hint_of
 from placer.launcher.engines.said import end_of_file, quoting
-from placer.launcher.engines.slurm.asking import Asking, asking
+from placer.launcher.engines.slurm.asking import Asking
 from placer.launcher.engines.slurm.job import ENDED, SlurmJob
 from placer.launcher.engines.slurm.job_files import (
     file_of,
@@ -40,27 +40,19 @@ ENDED_FILE: Final = "ended"
 """The file that the batch script writes at its end."""
 
 
-def watch(job: SlurmJob) -> Iterator[JobEvent]:
-    """Follow a job by its files and the answers of Slurm; see `Engine.watch`."""
-    with asking(job) as slurm:
-        following = _Following(job, slurm)
-        while not following.is_over:
-            yield from following.look()
-            time.sleep(following.pause)
-        yield from following.lose()
-
-
 @dataclass(slots=True)
-class _Following:
-    """The state of a followed job.
+class Following:
+    """The state of a followed job, from one of its starts to the next.
 
     Attributes:
+        notes: makes messages from the answers of Slurm.
         left: the nodes whose end is not known.
         over: the time when the end of the job was noticed; None before.
     """
 
     job: SlurmJob
     slurm: Asking
+    notes: Notes
     left: list[str] = field(init=False)
     over: float | None = None
     _tails: dict[str, Tail] = field(init=False)
@@ -71,11 +63,9 @@ class _Following:
     _held: list[JobEvent] = field(default_factory=list)
     _signalled: float | None = None
     _is_explained: bool = False
-    _notes: Notes = field(init=False)
 
     def __post_init__(self) -> None:
         self.left = [*self.job.nodes]
-        self._notes = Notes(self.slurm)
         self._tails = {
             name: Tail(file_of(self.job, name, "jsonl")) for name in self.left
         }
@@ -83,10 +73,17 @@ class _Following:
     @property
     def is_over(self) -> bool:
         """True if no more events can come."""
-        if self._held:
-            return False
-        ended = self.over is not None and time.monotonic() - self.over >= END_GRACE
-        return ended or not self.left
+        return not self._held and (self.is_written or not self.left)
+
+    @property
+    def is_held_back(self) -> bool:
+        """True if events wait for Slurm's reason for a signal, for at most `EXPLAINED`."""
+        return bool(self._held)
+
+    @property
+    def is_written(self) -> bool:
+        """True if the job is over and all that it has written must be visible."""
+        return self.over is not None and time.monotonic() - self.over >= END_GRACE
 
     @property
     def pause(self) -> float:
@@ -95,7 +92,7 @@ class _Following:
 
     def look(self) -> Iterator[JobEvent]:
         if self.over is None:
-            yield from self._notes.new(self._heard)
+            yield from self.notes.new(self._heard)
             self._note_end()
         events = [*self._held, *self._read()]
         self._held = []

@@ -25,6 +25,8 @@ _BY_SLURM: Final = (
 """States of a job that Slurm itself has ended."""
 ENDED: Final = (*_BY_SLURM, "COMPLETED", "FAILED")
 """States of a job that is over."""
+WAITING: Final = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT")
+"""States of a job that has not started, or has not started again."""
 _ENDING: Final = ("DeadLine", "NodeDown", "OutOfMemory", "Preempted", "TimeLimit")
 """Reasons for which Slurm ends a job that still runs."""
 
@@ -66,9 +68,11 @@ class SlurmJob:
 
     Attributes:
         number: its number, as scancel takes it.
-        folder: the folder where its nodes write.
+        folder: the folder where its nodes write, which is another one for each start.
         nodes: the names of its nodes, in the order of the tasks.
         cluster: the cluster of the job, if sbatch has printed one.
+        restarts: whether Slurm may start the job again.
+        start: how often Slurm has started the job again.
         ask_at_once: set when squeue has news, for example after `cancel`.
     """
 
@@ -76,6 +80,8 @@ class SlurmJob:
     folder: Path
     nodes: tuple[str, ...]
     cluster: str = ""
+    restarts: bool = False
+    start: int = 0
     ask_at_once: threading.Event = field(
         default_factory=threading.Event, repr=False, compare=False
     )
@@ -90,8 +96,13 @@ class SlurmJob:
 
     @property
     def log(self) -> Path:
-        """The log of the batch script."""
-        return self.folder.with_name(f"{self.folder.name}.log")
+        """The log of the batch script, with the output of all starts."""
+        return self.folder.with_name(f"job-{self.number}.log")
+
+    def at_start(self, count: int) -> SlurmJob:
+        """Return the job after Slurm has started it again for the `count`-th time."""
+        folder = self.folder.with_name(f"job-{self.number}-{count}")
+        return replace(self, folder=folder, start=count)
 
     def stop(self) -> None:
         signal = f"--signal={STOP_SIGNAL.name}"
@@ -115,8 +126,12 @@ class SlurmJob:
         parts = [_read_answer(line) for line in lines]
         if not parts:
             return Answer("")
-        # A heterogeneous job is over when all its parts are over.
-        return next((each for each in parts if each.state not in ENDED), parts[0])
+        ended = [each for each in parts if each.state in ENDED]
+        left = [each for each in parts if each.state not in ENDED]
+        # Slurm may start the first part again without the others. Such a job waits forever.
+        waits = self.restarts and all(each.state in WAITING for each in left)
+        # Otherwise, a heterogeneous job is over when all its parts are over.
+        return ended[0] if ended and (waits or not left) else left[0]
 
     def ask_closely(self) -> Answer:
         """Return the answer of squeue, with the reason `Preempted` once a preemption is

@@ -33,6 +33,19 @@ def list_folder(job: SlurmJob) -> set[str]:
         return set()
 
 
+def find_later_start(job: SlurmJob) -> SlurmJob | None:
+    """Return the job at its last start, if Slurm has started it again after `job.start`."""
+    above, prefix = job.folder.parent, f"job-{job.number}-"
+    try:
+        os.utime(above)  # see list_folder
+        names = os.listdir(above)
+    except OSError:
+        return None
+    counts = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
+    last = max((int(each) for each in counts if each.isdecimal()), default=0)
+    return job.at_start(last) if last > job.start else None
+
+
 def file_of(job: SlurmJob, node: str, suffix: str) -> Path:
     """Return the path of a node's file, such as worker-0.log."""
     return job.folder / f"{NodeId(node).stem}.{suffix}"

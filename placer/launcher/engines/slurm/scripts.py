@@ -22,6 +22,13 @@ _PORTS: Final = 12000
 number of a job selects its ports in this range."""
 _FOLLOWED: Final = 60
 """Seconds after its start in which a job must be followed by its launcher, or it fails."""
+_OLD_STEPS: Final = 400
+"""Seconds in which the tasks of an earlier start must end. Slurm waits for an srun on a lost
+machine, which took one minute with Slurm 22.05."""
+FINAL: Final = (1, 2, 126, 127)
+"""Exit statuses of a node that end the run: a failure that would come again."""
+REQUEUED: Final = "requeued"
+"""The file that the batch script writes before it asks Slurm to start the job again."""
 
 
 def write(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
@@ -77,7 +84,9 @@ def _job_script(request: JobRequest, options: Mapping[str, Any]) -> str:
         needs = [request.needs[name] for name in names]
         given = {**common, **_group(needs, options)}
         lines += [f"#SBATCH --{k}={v}" for k, v in given.items() if v is not None]
-        lines.append("#SBATCH --no-requeue")
+        # A started job appends to its log.
+        starts = ["requeue", "open-mode=append"] if request.restarts else ["no-requeue"]
+        lines += [f"#SBATCH --{each}" for each in starts]
         if options["sbatch"]:
             lines.append(f"#SBATCH {options['sbatch']}")
     steps = " : \\\n  ".join(
@@ -88,6 +97,7 @@ def _job_script(request: JobRequest, options: Mapping[str, Any]) -> str:
     if options["port"] is not None:
         port = str(options["port"])
     plan = sha256(request.files[FILE]).hexdigest()
+    waits = "(($# && !start))" if request.restarts else "(($#))"
     lines += f"""
 set -euo pipefail
 fail() {{
@@ -105,21 +115,18 @@ for file in build/plan.json node.sh run.key; do
 done
 [[ $(sha256sum <build/plan.json) == "{plan}  -" ]] ||
   fail "$PWD has the build of another job: give each job a separate folder"
-if [[ ${{SLURM_RESTART_COUNT:-0}} != 0 ]]; then
-  fail "Slurm has started this job again: submit a new one (--resume continues a run)"
-fi
-export PLACER_JOB_FOLDER=$PWD/job-$SLURM_JOB_ID
-if (($#)); then # by placer launch, which creates the folder once it follows the job
+{_first_start(request)}if {waits}; then # by placer launch, which creates the folder once it follows the job
   for ((i = 0; i < {10 * _FOLLOWED}; i++)); do
     [[ ! -d $PLACER_JOB_FOLDER ]] || break
     look_again
     sleep 0.1
   done
   [[ -d $PLACER_JOB_FOLDER ]] || fail "no launcher follows this job: $PLACER_JOB_FOLDER does not exist"
-  [[ $(cat build/plan.json node.sh | sha256sum) == "$1  -" ]] ||
-    fail "another job has replaced the files in $PWD: give each job a folder with --logs DIR"
 else
   mkdir "$PLACER_JOB_FOLDER"
+fi
+if (($#)) && [[ $(cat build/plan.json node.sh | sha256sum) != "$1  -" ]]; then
+  fail "another job has replaced the files in $PWD: give each job a folder with --logs DIR"
 fi
 # sbatch passes on the environment in which it was called.
 unset PLACER_NODE PLACER_KIND PLACER_INDEX PLACER_ENDPOINTS
@@ -131,16 +138,93 @@ lists=$(env | sed -nE 's/^SLURM_JOB_NODELIST(_HET_GROUP_[0-9]+)?=//p' | paste -s
 PLACER_SLURM_ADDRESSES=$(scontrol --oneliner show node "$lists" |
   sed -nE 's/^NodeName=([^ ]+).* NodeAddr=([^ ]+).*/\\1=\\2/p' | sort -u | paste -sd, -)
 export PLACER_SLURM_ADDRESSES
-options=(--kill-on-bad-exit=1 --distribution=block --export=ALL --chdir="$PWD")
+{_end_steps(request)}options=(--kill-on-bad-exit=1 --distribution=block --export=ALL --chdir="$PWD")
 status=0
 srun {steps} || status=$?
-if [[ $status != 0 ]] && ! (($#)); then # the launcher names them itself
+{_requeue(request, len(groups))}if [[ $status != 0 ]] && ! (($#)); then # the launcher names them itself
   echo "the logs of the nodes are in $PLACER_JOB_FOLDER" >&2
 fi
 echo "$status" >"$PLACER_JOB_FOLDER/ended" || true # it may have been removed
 exit "$status"
 """.splitlines()
     return "\n".join(lines) + "\n"
+
+
+def _first_start(request: JobRequest) -> str:
+    """Return the lines of job.sh that choose the folder of a start of the job."""
+    if not request.restarts:
+        return """\
+if [[ ${SLURM_RESTART_COUNT:-0} != 0 ]]; then
+  fail "Slurm has started this job again: submit a new one (--resume continues a run)"
+fi
+export PLACER_JOB_FOLDER=$PWD/job-$SLURM_JOB_ID
+"""
+    return f"""\
+start=${{SLURM_RESTART_COUNT:-0}} # how often Slurm has started this job again
+folder_of() {{
+  if (($1)); then echo "$PWD/job-$SLURM_JOB_ID-$1"; else echo "$PWD/job-$SLURM_JOB_ID"; fi
+}}
+PLACER_JOB_FOLDER=$(folder_of "$start")
+export PLACER_JOB_FOLDER PLACER_RUN_ID={request.run_id}-$SLURM_JOB_ID
+"""
+
+
+def _end_steps(request: JobRequest) -> str:
+    """Return the lines of job.sh that end the tasks of the last start. If the first machine is
+    lost, Slurm starts only the first group again, and the tasks of others still run."""
+    if not request.restarts:
+        return ""
+    return f"""\
+if ((start)); then # End tasks of the last start, which other groups may still run.
+  jobs=$(env | sed -nE 's/^SLURM_JOB_ID(_HET_GROUP_[0-9]+)?=//p' | sort -u | paste -sd, -)
+  for ((i = 0; i < {_OLD_STEPS}; i++)); do
+    steps=$(squeue --steps --noheader --format=%i --jobs="$jobs" |
+      sed -nE 's/^ *([0-9]+\\.[0-9]+) *$/\\1/p') || true
+    [[ -n $steps ]] || break
+    scancel $steps || true
+    sleep 1
+  done
+fi
+"""
+
+
+def _requeue(request: JobRequest, groups: int) -> str:
+    """Return the lines of job.sh that let Slurm start the job again if a task was lost."""
+    if not request.restarts:
+        return ""
+    control, count = NodeId(next(iter(request.needs))).stem, len(request.needs)
+    return f"""\
+is_lost() {{ # whether a task was lost, and nothing has ended the run
+  touch -c "$PLACER_JOB_FOLDER" 2>/dev/null || true
+  local ended asked
+  ended=$(cat "$PLACER_JOB_FOLDER"/*.ended 2>/dev/null | cut -d ' ' -f 1)
+  # A failure ends the run, or the command of the node does not work.
+  ! grep -qxE '{"|".join(map(str, FINAL))}' <<<"$ended" || return 1
+  # The run has a result.
+  ! grep -qs '^0 ' "$PLACER_JOB_FOLDER/{control}.ended" || return 1
+  # A signal to all nodes, which scancel or a time limit has sent, ends the run.
+  asked=$(grep -cxE '0|129|130|143' <<<"$ended" || true)
+  ((asked < {count})) || return 1
+  # Somebody has cancelled the job, or Slurm itself starts it again.
+  [[ $(scontrol --oneliner show job "$SLURM_JOB_ID" | grep -c JobState=RUNNING) == {groups} ]]
+}}
+is_stuck() {{ # whether none of the last {request.restarts + 1} starts has begun to train
+  local i
+  ((start >= {request.restarts})) || return 1
+  for ((i = start; i >= start - {request.restarts}; i--)); do
+    ! grep -qs '^{{"event": "start"' "$(folder_of "$i")/{control}.jsonl" || return 1
+  done
+}}
+if [[ $status != 0 ]] && is_lost; then
+  if is_stuck; then
+    echo "error: {request.restarts + 1} starts of the job in a row have lost a task before they trained" >&2
+  else
+    echo "a task was lost: Slurm starts this job again" >&2
+    touch "$PLACER_JOB_FOLDER/{REQUEUED}"
+    ! scontrol requeue "$SLURM_JOB_ID" || exit "$status"
+  fi
+fi
+"""
 
 
 def _group(needs: Sequence[Needs], options: Mapping[str, Any]) -> dict[str, object]:
@@ -167,6 +251,7 @@ def _node_script(request: JobRequest, options: Mapping[str, Any]) -> str:
     if request.data is not None:
         arguments += ["--data", str(request.data)]
     listed = "".join(f" {shlex.quote(each)}" for each in arguments)
+    run_id = ' --run-id "$PLACER_RUN_ID"' if request.restarts else ""
     setup = ""
     if options["setup"]:
         setup = f"""if ! {{
@@ -186,7 +271,7 @@ name=$PLACER_JOB_FOLDER/${{node/:/-}}
 trap : INT TERM HUP USR1 # the node decides what a signal does
 export {variables}
 {setup}{command} run build --node auto \\
-  --base-port "$PLACER_PORT" --events "$name.jsonl"{listed} >>"$name.log" 2>&1
+  --base-port "$PLACER_PORT" --events "$name.jsonl"{run_id}{listed} >>"$name.log" 2>&1
 status=$?
 echo "$status $SLURMD_NODENAME" >"$name.new" && mv "$name.new" "$name.ended"
 exit "$status"

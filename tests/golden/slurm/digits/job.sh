@@ -48,10 +48,11 @@ if (($#)); then # by placer launch, which creates the folder once it follows the
     sleep 0.1
   done
   [[ -d $PLACER_JOB_FOLDER ]] || fail "no launcher follows this job: $PLACER_JOB_FOLDER does not exist"
-  [[ $(cat build/plan.json node.sh | sha256sum) == "$1  -" ]] ||
-    fail "another job has replaced the files in $PWD: give each job a folder with --logs DIR"
 else
   mkdir "$PLACER_JOB_FOLDER"
+fi
+if (($#)) && [[ $(cat build/plan.json node.sh | sha256sum) != "$1  -" ]]; then
+  fail "another job has replaced the files in $PWD: give each job a folder with --logs DIR"
 fi
 # sbatch passes on the environment in which it was called.
 unset PLACER_NODE PLACER_KIND PLACER_INDEX PLACER_ENDPOINTS

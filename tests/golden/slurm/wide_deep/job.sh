@@ -8,7 +8,8 @@
 #SBATCH --ntasks=2
 #SBATCH --cpus-per-task=4
 #SBATCH --mem-per-cpu=2048M
-#SBATCH --no-requeue
+#SBATCH --requeue
+#SBATCH --open-mode=append
 #SBATCH -C a100 --comment='a run' --exclusive
 #SBATCH hetjob
 # heter:0
@@ -17,7 +18,8 @@
 #SBATCH --cpus-per-task=4
 #SBATCH --mem-per-cpu=2048M
 #SBATCH --gpus-per-task=1
-#SBATCH --no-requeue
+#SBATCH --requeue
+#SBATCH --open-mode=append
 #SBATCH -C a100 --comment='a run' --exclusive
 #SBATCH hetjob
 # ps:0
@@ -25,7 +27,8 @@
 #SBATCH --ntasks=1
 #SBATCH --cpus-per-task=4
 #SBATCH --mem-per-cpu=2048M
-#SBATCH --no-requeue
+#SBATCH --requeue
+#SBATCH --open-mode=append
 #SBATCH -C a100 --comment='a run' --exclusive
 
 set -euo pipefail
@@ -44,21 +47,24 @@ for file in build/plan.json node.sh run.key; do
 done
 [[ $(sha256sum <build/plan.json) == "SHA256  -" ]] ||
   fail "$PWD has the build of another job: give each job a separate folder"
-if [[ ${SLURM_RESTART_COUNT:-0} != 0 ]]; then
-  fail "Slurm has started this job again: submit a new one (--resume continues a run)"
-fi
-export PLACER_JOB_FOLDER=$PWD/job-$SLURM_JOB_ID
-if (($#)); then # by placer launch, which creates the folder once it follows the job
+start=${SLURM_RESTART_COUNT:-0} # how often Slurm has started this job again
+folder_of() {
+  if (($1)); then echo "$PWD/job-$SLURM_JOB_ID-$1"; else echo "$PWD/job-$SLURM_JOB_ID"; fi
+}
+PLACER_JOB_FOLDER=$(folder_of "$start")
+export PLACER_JOB_FOLDER PLACER_RUN_ID=0123456789abcdef-$SLURM_JOB_ID
+if (($# && !start)); then # by placer launch, which creates the folder once it follows the job
   for ((i = 0; i < 600; i++)); do
     [[ ! -d $PLACER_JOB_FOLDER ]] || break
     look_again
     sleep 0.1
   done
   [[ -d $PLACER_JOB_FOLDER ]] || fail "no launcher follows this job: $PLACER_JOB_FOLDER does not exist"
-  [[ $(cat build/plan.json node.sh | sha256sum) == "$1  -" ]] ||
-    fail "another job has replaced the files in $PWD: give each job a folder with --logs DIR"
 else
   mkdir "$PLACER_JOB_FOLDER"
+fi
+if (($#)) && [[ $(cat build/plan.json node.sh | sha256sum) != "$1  -" ]]; then
+  fail "another job has replaced the files in $PWD: give each job a folder with --logs DIR"
 fi
 # sbatch passes on the environment in which it was called.
 unset PLACER_NODE PLACER_KIND PLACER_INDEX PLACER_ENDPOINTS
@@ -70,11 +76,51 @@ lists=$(env | sed -nE 's/^SLURM_JOB_NODELIST(_HET_GROUP_[0-9]+)?=//p' | paste -s
 PLACER_SLURM_ADDRESSES=$(scontrol --oneliner show node "$lists" |
   sed -nE 's/^NodeName=([^ ]+).* NodeAddr=([^ ]+).*/\1=\2/p' | sort -u | paste -sd, -)
 export PLACER_SLURM_ADDRESSES
+if ((start)); then # End tasks of the last start, which other groups may still run.
+  jobs=$(env | sed -nE 's/^SLURM_JOB_ID(_HET_GROUP_[0-9]+)?=//p' | sort -u | paste -sd, -)
+  for ((i = 0; i < 400; i++)); do
+    steps=$(squeue --steps --noheader --format=%i --jobs="$jobs" |
+      sed -nE 's/^ *([0-9]+\.[0-9]+) *$/\1/p') || true
+    [[ -n $steps ]] || break
+    scancel $steps || true
+    sleep 1
+  done
+fi
 options=(--kill-on-bad-exit=1 --distribution=block --export=ALL --chdir="$PWD")
 status=0
 srun "${options[@]}" --cpus-per-task=4 bash node.sh : \
   "${options[@]}" --cpus-per-task=4 --gpus-per-task=1 bash node.sh : \
   "${options[@]}" --cpus-per-task=4 bash node.sh || status=$?
+is_lost() { # whether a task was lost, and nothing has ended the run
+  touch -c "$PLACER_JOB_FOLDER" 2>/dev/null || true
+  local ended asked
+  ended=$(cat "$PLACER_JOB_FOLDER"/*.ended 2>/dev/null | cut -d ' ' -f 1)
+  # A failure ends the run, or the command of the node does not work.
+  ! grep -qxE '1|2|126|127' <<<"$ended" || return 1
+  # The run has a result.
+  ! grep -qs '^0 ' "$PLACER_JOB_FOLDER/worker-0.ended" || return 1
+  # A signal to all nodes, which scancel or a time limit has sent, ends the run.
+  asked=$(grep -cxE '0|129|130|143' <<<"$ended" || true)
+  ((asked < 4)) || return 1
+  # Somebody has cancelled the job, or Slurm itself starts it again.
+  [[ $(scontrol --oneliner show job "$SLURM_JOB_ID" | grep -c JobState=RUNNING) == 3 ]]
+}
+is_stuck() { # whether none of the last 4 starts has begun to train
+  local i
+  ((start >= 3)) || return 1
+  for ((i = start; i >= start - 3; i--)); do
+    ! grep -qs '^{"event": "start"' "$(folder_of "$i")/worker-0.jsonl" || return 1
+  done
+}
+if [[ $status != 0 ]] && is_lost; then
+  if is_stuck; then
+    echo "error: 4 starts of the job in a row have lost a task before they trained" >&2
+  else
+    echo "a task was lost: Slurm starts this job again" >&2
+    touch "$PLACER_JOB_FOLDER/requeued"
+    ! scontrol requeue "$SLURM_JOB_ID" || exit "$status"
+  fi
+fi
 if [[ $status != 0 ]] && ! (($#)); then # the launcher names them itself
   echo "the logs of the nodes are in $PLACER_JOB_FOLDER" >&2
 fi

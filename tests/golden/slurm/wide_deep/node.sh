@@ -13,7 +13,7 @@ if ! {
   exit 1
 fi
 python3 -P -u -X faulthandler -m placer.command run build --node auto \
-  --base-port "$PLACER_PORT" --events "$name.jsonl" '--checkpoint=/scratch/ada/wide deep' --data /data/rows >>"$name.log" 2>&1
+  --base-port "$PLACER_PORT" --events "$name.jsonl" --run-id "$PLACER_RUN_ID" '--checkpoint=/scratch/ada/wide deep' --restarts=3 --data /data/rows >>"$name.log" 2>&1
 status=$?
 echo "$status $SLURMD_NODENAME" >"$name.new" && mv "$name.new" "$name.ended"
 exit "$status"

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import os
 import subprocess
+from typing import Final
 
 import pytest
 
 from placer.launcher.engines.slurm.engine import digest_of
+from placer.runtime.control.events import Start, write_event
 
 SRUN = 'printf "%s|" "$@" >"$PLACER_JOB_FOLDER/srun"; env >"$PLACER_JOB_FOLDER/env"'
+
+
+SCONTROL = """\
+case "$*" in
+  *"show node"*) echo NodeName=n1 Arch=x86_64 NodeAddr=10.0.0.1 ;;
+  *"show job 7") printf 'JobId=7 %s\\n\\n' "JobState=${STATE:-RUNNING}" JobState=RUNNING ;;
+  "requeue 7") [[ -z ${REFUSES-} ]] || { echo "$REFUSES" >&2; exit 1; }; touch asked ;;
+esac
+"""
 
 
 @pytest.fixture
 def run_script(written, install):
     """Returns what runs job.sh as Slurm does, with srun as a script."""
-    install("scontrol", "echo NodeName=n1 Arch=x86_64 NodeAddr=10.0.0.1")
+    install("scontrol", SCONTROL)
 
     def run(*words, srun=SRUN, script="job.sh", **variables):
         install("srun", srun)
@@ -131,3 +142,96 @@ def test_a_job_by_hand_that_fails_names_the_folder_of_the_logs(
 def test_a_folder_that_was_removed_is_no_failure(written, run_script):
     done = run_script(srun='rm -r "$PLACER_JOB_FOLDER"')
     assert done.returncode == 0
+
+
+class TestWithRestarts:
+    """Scripts of a job with `--restarts 2`, of the nodes worker:0 and ps:0."""
+
+    LOST: Final = {"worker": 143, "ps": 137}
+
+    @pytest.fixture
+    def restarts(self):
+        return 2
+
+    @pytest.fixture
+    def start(self, run_script, written, install):
+        """Returns a function that runs job.sh with nodes that end with statuses. It returns
+        whether the script has asked Slurm to start the job again."""
+
+        install("squeue", "true")  # there are no tasks of the last start
+
+        def start(ends, *, count=0, trains=True, **variables):
+            srun = [
+                f'echo "{status} n1" >"$PLACER_JOB_FOLDER/{kind}-0.ended"'
+                for kind, status in ends.items()
+            ]
+            if trains:
+                line = write_event(Start(1, 9, 9)).decode().rstrip()
+                srun.append(f"echo '{line}' >\"$PLACER_JOB_FOLDER/worker-0.jsonl\"")
+            (written / "asked").unlink(missing_ok=True)
+            variables |= {"SLURM_RESTART_COUNT": str(count)} if count else {}
+            done = run_script(srun="\n".join([*srun, SRUN, "exit 9"]), **variables)
+            assert done.returncode == 9
+            folder = written / (f"job-7-{count}" if count else "job-7")
+            is_asked = (written / "asked").exists()
+            assert is_asked != (folder / "ended").exists()
+            return is_asked, done.stderr
+
+        return start
+
+    @pytest.mark.parametrize(
+        ("ends", "state", "again"),
+        [
+            (LOST, "RUNNING", True),
+            ({"worker": 143}, "RUNNING", True),  # the task of ps:0 was killed
+            ({}, "RUNNING", True),
+            ({"worker": 137, "ps": 0}, "RUNNING", True),
+            (LOST, "COMPLETING", False),  # somebody has cancelled it
+            ({"worker": 143, "ps": 143}, "RUNNING", False),  # a signal to all nodes
+            ({"worker": 1, "ps": 143}, "RUNNING", False),
+            ({"ps": 127}, "RUNNING", False),
+            ({"worker": 0, "ps": 137}, "RUNNING", False),  # there is a result
+        ],
+    )
+    def test_a_lost_task_starts_the_job_again(self, ends, state, again, start, written):
+        is_asked, said = start(ends, STATE=state)
+        assert is_asked == again
+        assert ("Slurm starts this job again" in said) == again
+        assert (written / "job-7" / "requeued").exists() == again
+
+    def test_a_job_that_was_started_again_has_its_own_folder(
+        self, start, run_script, written
+    ):
+        start(self.LOST)
+        assert start(self.LOST, count=1)[0]
+        runs = {
+            line
+            for folder in ("job-7", "job-7-1")
+            for line in (written / folder / "env").read_text().splitlines()
+            if line.startswith("PLACER_RUN_ID")
+        }
+        assert runs == {"PLACER_RUN_ID=abc-7"}
+        # The launcher has not created the folder, because it may have ended.
+        done = run_script(digest_of(written), SLURM_RESTART_COUNT="2")
+        assert done.returncode == 0
+        assert (written / "job-7-2" / "ended").read_text() == "0\n"
+
+    def test_tasks_of_the_last_start_are_ended(self, start, install, written):
+        old = "[[ $* != *--jobs=7,8* || -e ended ]] || printf ' 7.batch\\n 8.0\\n'"
+        install("squeue", old)
+        install("scancel", 'echo "$@" >ended')
+        start(self.LOST, count=1, SLURM_JOB_ID_HET_GROUP_1="8")
+        assert (written / "ended").read_text() == "8.0\n"
+
+    def test_starts_in_a_row_that_do_not_train_are_limited(self, start):
+        counts = range(7)
+        trained = [count == 2 for count in counts]
+        asked = [start(self.LOST, count=i, trains=trained[i]) for i in counts]
+        assert [each for each, _ in asked] == [True] * 5 + [False, False]
+        assert "3 starts of the job in a row have lost a task" in asked[5][1]
+
+    def test_a_refusal_of_slurm_ends_the_job(self, start):
+        refusal = "Requested operation is presently disabled"
+        is_asked, said = start(self.LOST, REFUSES=refusal)
+        assert not is_asked
+        assert refusal in said

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -33,7 +34,18 @@ from support.real_runs import (
     placer_command,
     running_command,
 )
-from support.slurm import jobs, needs_slurm, slurm, wait_for_end
+from support.slurm import (
+    jobs,
+    needs_slurm,
+    scheduling,
+    slurm,
+    slurm_options,
+    wait_for_end,
+)
+
+from placer.launcher.engines.engine import JobFolder, NodeEnded, NodeLines
+from placer.launcher.engines.slurm import submit, watch, write
+from placer.launcher.job_folder import write_job_files
 
 pytestmark = needs_slurm
 
@@ -213,6 +225,38 @@ def test_a_job_that_slurm_refuses_is_an_error(build, cluster, tmp_path):
     assert ended.last_message.startswith("sbatch failed:\n    sbatch: error: ")
     assert "not available" in ended.last_message
     assert jobs(cluster) == []
+
+
+def test_a_lost_task_lets_slurm_start_the_job_again(small, cluster, tmp_path):
+    """Scripts take the place of the nodes; `test_started_again` has real ones."""
+    node = tmp_path / "node"
+    node.write_text(NODE)
+    node.chmod(0o755)
+    options = slurm_options(python=str(node))
+    request = replace(small, restarts=1, run_id="abc")
+    folder = tmp_path / "job"
+    write_job_files(folder, write(request, options), tmp_path / "build")
+    job = submit(folder, request, options)
+    with scheduling(cluster):
+        events = [*watch(job)]
+    again = events.index(JobFolder(job.at_start(1).folder))
+    lost = [each for each in events[:again] if isinstance(each, NodeLines)]
+    assert [each.node for each in lost[-2:]] == ["ps:0", "worker:0"]
+    assert all(b"was killed by SIGKILL" in each.lines[0] for each in lost[-2:])
+    ends = [each.status for each in events if isinstance(each, NodeEnded)]
+    assert ends == [0, 0]
+    wait_for_end(cluster)
+
+
+NODE = """\
+#!/bin/bash
+while [[ $1 != --events ]]; do shift; done
+echo '{"event": "state", "node": "worker:0", "state": "running"}' >"$2"
+[[ -z ${SLURM_RESTART_COUNT-} ]] || exit 0
+((SLURM_PROCID == 0)) || kill -KILL $$
+exec sleep 600
+"""
+"""A node. In the first start of the job, it kills itself as the second task, and else waits."""
 
 
 def assert_warned(said: str, by_slurm: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 from support.slurm import slurm_options as options
@@ -114,6 +115,13 @@ def test_a_reason_may_have_any_text(small, written, install):
     install("squeue", 'echo "COMPLETED|None|0:00"; echo "PENDING|a|b, c|INVALID"')
     job = submit(written, small, options())
     assert job.ask() == Answer("PENDING", "a|b, c", "INVALID")
+
+
+def test_a_job_that_slurm_starts_again_in_part_has_ended(small, written, install):
+    install("sbatch", "echo 7")
+    install("squeue", 'echo "PENDING|None|0:00"; echo "FAILED|JobLaunchFailure|0:00"')
+    job = submit(written, replace(small, restarts=1), options())
+    assert job.ask() == Answer("FAILED", "JobLaunchFailure", "0:00")
 
 
 @pytest.mark.parametrize(

@@ -17,45 +17,11 @@ from placer.launcher.engines.slurm import asking, following, notes, watch
 from placer.launcher.engines.slurm.job import Answer, SlurmJob
 from placer.runtime.control.events import NodeFailure, SignalReceived, write_event
 
+pytestmark = pytest.mark.usefixtures("quick")
 SIGNAL = write_event(SignalReceived("worker:0", 15)).rstrip()
 CANCELLED = (
     "slurmstepd-n1: error: *** {} ON n1 CANCELLED AT 2026-11-28T20:57:15 {} ***\n"
 )
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(following, "POLL", 0.001)
-    monkeypatch.setattr(following, "END_GRACE", 0.05)
-    monkeypatch.setattr(following, "EXPLAINED", 0.05)
-    monkeypatch.setattr(asking, "END_LIMIT", 0.01)  # for a question that stays open
-
-
-@pytest.fixture
-def job(tmp_path):
-    folder = tmp_path / "job-7"
-    folder.mkdir()
-    return SlurmJob("7", folder, ("worker:0", "ps:0"))
-
-
-@pytest.fixture
-def says(monkeypatch):
-    """Returns what sets the answers of squeue; the last one holds."""
-    answers = [Answer("RUNNING", "None")]
-
-    def ask(job):
-        answer = answers.pop(0) if len(answers) > 1 else answers[0]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    monkeypatch.setattr(SlurmJob, "ask", ask)
-    monkeypatch.setattr(SlurmJob, "ask_closely", ask)
-
-    def says(*given):
-        answers[:] = given
-
-    return says
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -29,7 +30,7 @@ CASES = {
             "setup": "module load cuda",
             "sbatch": "-C a100 --comment='a run' --exclusive",
         },
-        Options(checkpoint=Path("/scratch/ada/wide deep")),
+        Options(checkpoint=Path("/scratch/ada/wide deep"), restarts=3),
     ),
 }
 
@@ -42,8 +43,9 @@ def request(tmp_path, spec, options):
     write_key(key, RunKey(bytes(range(32))))
     given, chosen = options
     on = OnEngine("slurm", given, Path("/data/rows"))
-    options = Options(steps=chosen.steps, checkpoint=chosen.checkpoint, key=key)
-    return request_job(build, plan, options, on), on
+    asked = request_job(build, plan, replace(chosen, key=key), on)
+    assert len(asked.run_id) == (16 if chosen.restarts else 0)
+    return replace(asked, run_id="0123456789abcdef"), on
 
 
 @pytest.mark.parametrize("spec", CASES)
