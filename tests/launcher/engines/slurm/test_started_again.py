@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,6 @@ from support.engines.contract import (
     bits_options,
     send_interrupt,
     stop_and_save,
-    wait_for_step,
 )
 from support.faulty_runs import Fault, Faulty, make_faulty
 from support.real_runs import (
@@ -91,6 +91,12 @@ class Small:
         with running_command(placer_command(*words)) as run:
             yield run
 
+    def wait_for_fault(self) -> None:
+        until = time.monotonic() + TIMEOUT
+        while not (self.faulty.folder / "done-0").exists():
+            assert time.monotonic() < until
+            time.sleep(0.02)
+
     @property
     def job(self) -> Path:
         return self.folder / "job"
@@ -147,7 +153,7 @@ def test_a_job_by_hand_starts_again(small, cluster):
 def test_a_machine_that_is_lost_is_replaced(node, small, cluster, machines):
     """Nothing on it reports an end. The batch script runs on the machine of worker:0."""
     with small.launched(Fault(node, "step 9, call 1", "freeze")) as run:
-        wait_for_step(run)
+        small.wait_for_fault()
         machine = machine_of(0 if node == "worker:0" else 1, cluster)
         end_machine(machine, cluster)
         ended = run.wait(2 * TIMEOUT)
@@ -158,7 +164,7 @@ def test_a_machine_that_is_lost_is_replaced(node, small, cluster, machines):
 
 def test_a_preempted_job_starts_again(small, cluster):
     with small.launched(Fault("ps:0", "step 9, call 1", "freeze")) as run:
-        wait_for_step(run)
+        small.wait_for_fault()
         machine = machine_of(1, cluster)
         words = ["--partition=urgent", "--exclusive", f"--nodelist={machine}"]
         words += ["--output=/dev/null", "--wrap=sleep 1"]
