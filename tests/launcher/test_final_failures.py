@@ -109,8 +109,8 @@ def test_restarts_without_a_new_checkpoint_are_counted():
 def test_a_job_that_starts_again_may_forget_an_attempt_that_was_not_counted():
     """All processes are new, and have only the list of counted attempts."""
     restarts = Restarts(1, "worker:0", None, 60.0, compares=True)
-    lost = Cause("ps:0", "", "its task was killed")
-    failure = Failure("ps:0", "ps:0 failed: its task was killed", first_hand=True)
+    lost = Cause("ps:0", "", "lost its task")
+    failure = Failure("ps:0", "ps:0 lost its task", first_hand=True)
     assert len([*restarts.pass_on(Start(1, 9, 9))]) == 1
     for node, attempt, root in [
         ("worker:0", 1, False),

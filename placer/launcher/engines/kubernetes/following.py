@@ -150,7 +150,7 @@ class _Following:
     # By node: the end of a pod that is made again, until its log is read.
     _losses: dict[str, End] = field(default_factory=dict)
     _gone: set[str] = field(default_factory=set)  # the uids of these pods
-    _attempt: int = 1  # the last attempt of which a node has reported
+    _attempt: int = 1  # the last attempt that a node has reported
     _since: dict[tuple[str, ...], float] = field(default_factory=dict)
     _noted: set[tuple[str, ...]] = field(default_factory=set)
     _groups: dict[str, str] = field(init=False)

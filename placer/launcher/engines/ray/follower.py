@@ -35,6 +35,7 @@ from placer.runtime.control.events import (
 )
 from placer.runtime.signals.signals import how_ended, status_of_shell
 
+LOST_ACTOR: Final = "lost its actor in Ray"
 POLL: Final = 1.0
 """Seconds between two checks for time limits."""
 SILENT: Final = 60.0
@@ -226,7 +227,8 @@ class Follower:
         elif followed.losses > self._job.restarts:
             self._end(node, None, f"{why}, {followed.losses} times in a row")
         else:
-            left = Left(node, self._attempt, Cause(node, "", why), root=True)
+            what = why if why == LOST_ACTOR else f"was lost: {why}"
+            left = Left(node, self._attempt, Cause(node, "", what), root=True)
             self._tell(Lines(node, [write_event(left).rstrip()]))
             self._drop_calls(node)
             followed.why, followed.since = why, time.monotonic()
@@ -285,5 +287,5 @@ class Follower:
         is_unavailable = isinstance(error, ray.exceptions.ActorUnavailableError)
         if self._job.restarts and is_unavailable:
             # Ray's text only says that it cannot reach the actor for a time.
-            return "its actor in Ray was lost"
+            return LOST_ACTOR
         return f"Ray says: {in_one_line(explain(error, self._head))}"

@@ -219,4 +219,4 @@ def _has_line(lines: Sequence[bytes], starts: tuple[bytes, ...]) -> bool:
 
 
 def _how_lost(status: int | None) -> str:
-    return "its task was killed" if status is None else how_ended(status)
+    return "lost its task" if status is None else how_ended(status)

@@ -162,7 +162,7 @@ def test_a_node_whose_actor_is_lost_starts_in_the_next_one_and_others_learn_its_
     assert last == Ended("worker:0", 0, "", "10.0.0.2")
     (left,) = left_of(script)
     assert (left.node, left.attempt, left.root) == ("ps:0", 2, True)
-    assert left.cause.what == "its actor in Ray was lost"
+    assert left.cause.what == "lost its actor in Ray"
     # The address before, so that the port stays the same on the same machine.
     assert script.called("ps:0 where") == [("10.0.0.1:20000",)] * 3
     ((_, _, arguments, _),) = script.called("ps:0 run")
@@ -187,7 +187,7 @@ def test_an_actor_that_is_lost_again_before_its_node_has_joined_ends_the_run(
         restarts=2,
     )
     last = script.follow(monkeypatch)
-    why = "its actor in Ray was lost, 3 times in a row"
+    why = "lost its actor in Ray, 3 times in a row"
     assert ends_of(script) == [Ended("ps:0", None, why, "10.0.0.1")]
     assert last.node == "worker:0"
     assert len(left_of(script)) == 4
@@ -197,14 +197,14 @@ def test_an_actor_that_is_lost_again_before_its_node_has_joined_ends_the_run(
 @pytest.mark.parametrize(
     ("where", "why"),
     [
-        ([lost], "its actor in Ray was lost; Ray has not started it again within 30 s"),
+        ([lost], "lost its actor in Ray; Ray has not started it again within 30 s"),
         (
             [NEVER],
-            "its actor in Ray was lost; Ray has not started it again within 30 s",
+            "lost its actor in Ray; Ray has not started it again within 30 s",
         ),
         (
             [refused],
-            "its actor in Ray was lost; then Ray says: The actor died unexpectedly before finishing this task.",
+            "lost its actor in Ray; then Ray says: The actor died unexpectedly before finishing this task.",
         ),
     ],
 )
@@ -221,7 +221,7 @@ def test_an_actor_that_does_not_come_back_ends_the_run(where, why, monkeypatch):
     last = script.follow(monkeypatch)
     assert ends_of(script) == [Ended("ps:0", None, why, "10.0.0.1")]
     # Once the run is over, no actor is waited for.
-    assert last == Ended("worker:0", None, "its actor in Ray was lost", "10.0.0.2")
+    assert last == Ended("worker:0", None, "lost its actor in Ray", "10.0.0.2")
     assert not script.called("worker:0 where")
 
 

@@ -198,7 +198,7 @@ def test_killed_processes_come_back_in_their_actors_or_with_them(
     )
     first, second, third, both = restarts_of(ended)
     assert first == ("ps:0", "was killed by SIGKILL")
-    assert second == ("worker:0", "its actor in Ray was lost")
+    assert second == ("worker:0", "lost its actor in Ray")
     assert third == ("heter:0", "its guard was killed by SIGKILL")
     assert both[0] in ("ps:0", "heter:0")
 
@@ -295,7 +295,7 @@ def test_an_interrupted_launcher_lets_the_nodes_save_also_after_an_actor_is_kill
         send_interrupt(run)
 
     ended = stop_and_save(launch, build, tmp_path, stop, 130)
-    assert "warning: ps:0 failed: its actor in Ray was lost; all nodes go" in ended.err
+    assert "warning: ps:0 lost its actor in Ray; all nodes go" in ended.err
     wait_until_nothing_is_left(cluster)
 
 

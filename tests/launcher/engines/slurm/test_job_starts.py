@@ -88,7 +88,7 @@ ENDS = [NodeEnded("worker:0", 0, host="n1"), NodeEnded("ps:0", 0, host="n1")]
     [
         ({"ps": 137}, "ps:0", "was killed by SIGKILL"),
         ({"ps": 137, "worker": 143}, "ps:0", "was killed by SIGKILL"),
-        ({"worker": 143}, "ps:0", "its task was killed"),
+        ({"worker": 143}, "ps:0", "lost its task"),
         ({}, "", "Slurm has ended job 7, and starts it again"),
     ],
 )
@@ -133,7 +133,7 @@ def test_a_job_that_slurm_itself_starts_again_is_followed(
     says(Answer("RUNNING"))
     later = finish(job)
     found += told(events)
-    cause = Cause("ps:0", "", "its task was killed")
+    cause = Cause("ps:0", "", "lost its task")
     if not has_signal:
         what = "Slurm has ended job 7, and starts it again"
         cause = Cause("", "", f"{what}\n    srun: error: Node failure on n2")
