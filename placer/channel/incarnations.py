@@ -27,6 +27,10 @@ class Incarnations:
         """Record the newest process of a node, and its address."""
         self._seen[node] = incarnation, address
 
+    def retire(self, node: str, address: str) -> None:
+        """Record that the processes of a node seen so far are replaced by one at `address`."""
+        self._seen[node] = self.of(node) + 1, address
+
     def of(self, node: str) -> int:
         """Return the largest incarnation seen of a node; 0 if none was seen."""
         return self._seen[node][0] if node in self._seen else 0

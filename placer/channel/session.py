@@ -274,9 +274,12 @@ class Session(Channel, Carrier):
             )
         self._joined = self.incarnations.has_been_in_attempt = True
 
-    def move(self, peer: str, address: str) -> None:
-        """Connect to a peer at another address from now on: its node has moved."""
+    def move(self, peer: str, address: str, *, replaced: bool = False) -> None:
+        """Connect to a peer at another address from now on: its node has moved. If its process
+        is `replaced`, the attempt fails if the process has joined it."""
         self._endpoints[peer] = parse_endpoint(peer, address)
+        if replaced and peer in self.links and self.links[peer].is_joined:
+            self.abort(Cause(peer, f"seen from {self.node}", f"moved to {address}"))
 
     def _absence(self, peer: str) -> str:
         where = show_endpoint(self._endpoints[peer])

@@ -57,6 +57,7 @@ AUTO = "auto"
 @click.option("--prediction", hidden=True)
 @click.option("--run-id", default="", hidden=True)
 @click.option("--attempt", type=click.IntRange(min=0), default=0, hidden=True)
+@click.option("--check", is_flag=True, hidden=True)
 @click.option("--guard-fd", type=click.IntRange(min=0), hidden=True)
 @click.option("--leave-on-sigterm", is_flag=True, hidden=True)
 def run_command(
@@ -73,6 +74,7 @@ def run_command(
     prediction: str | None,
     run_id: str,
     attempt: int,
+    check: bool,
     guard_fd: int | None,
     leave_on_sigterm: bool,
     **options: Any,
@@ -91,10 +93,15 @@ def run_command(
     standard input closes. `placer launch BUILD --hosts FILE` starts nodes this way.
     """
     relay = str(build) == "-"
+    if check:
+        from placer.launcher.spares import check_machine
+
+        echo(check_machine(data))
+        return
     if relay:  # The relay forks, so it comes before any thread is started.
         from placer.launcher.remote_node import become_node
 
-        remote = become_node()
+        remote = become_node(node, run_id)
         build, report_fd, order_fd = remote.build, remote.report_fd, remote.order_fd
     launched = report_fd is not None
     is_guard = bool(options["restarts"]) and not launched and guard_fd is None
@@ -106,7 +113,7 @@ def run_command(
     from placer.launcher.data_check import check_build_data
     from placer.launcher.engines.surroundings import look_around
     from placer.launcher.guard import begin_guarded, guard_of
-    from placer.launcher.hosts import read_hosts
+    from placer.launcher.hosts import read_addresses
     from placer.launcher.parent import end_with_parent
     from placer.plan.plan import read_plan
     from placer.report.outcome import result_lines
@@ -146,7 +153,7 @@ def run_command(
         if is_auto:
             addresses |= look_around(names, os.environ, port).endpoints
         if hosts is not None:
-            addresses |= read_hosts(hosts, names, port)
+            addresses |= read_addresses(hosts, names, port)
         return addresses | (endpoints or {})
 
     check_base_port(chosen.base_port, addresses_from)

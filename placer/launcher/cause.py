@@ -74,7 +74,7 @@ def failure_from_exit(child: WatchedNode, last: State | None) -> Failure:
         text = f"was killed by {signal_name(-status)}{where}{why}"
     elif status == 0:
         text = "ended before the end of the run"
-    elif child.by_ssh and status == SSH_FAILED and last is not None:
+    elif child.by_ssh and status == SSH_FAILED and child.has_spoken:
         text = f"was killed or lost its ssh connection{where}"
     elif child.by_ssh and status == SSH_FAILED:
         line = last_line(child.log) or "no reason was given"

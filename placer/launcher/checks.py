@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
 
+from placer.channel.endpoint import show_endpoint
 from placer.checkpoint.choice import check_has_some, checkpoints_hint
 from placer.checkpoint.folder import (
     check_best_is_free,
@@ -15,7 +16,7 @@ from placer.checkpoint.folder import (
 )
 from placer.errors import PlacerError
 from placer.launcher.engine_job import OnEngine
-from placer.launcher.remote import Hosts, remote_endpoints
+from placer.launcher.remote import Hosts, remote_hosts
 from placer.plan.folder import check_outside
 from placer.plan.plan import Plan, read_plan, read_sources
 from placer.report.run_files import HISTORY, KEPT, is_run
@@ -66,7 +67,11 @@ def check_launch(
     if machines is not None:
         if options.restarts:
             check_can_go_back(plan, build, options)
-            _check_starts_again(machines)
+            if isinstance(machines, OnEngine) and not machines.starts_again:
+                raise PlacerError(
+                    f"'restarts' (--restarts) cannot be used with --on {machines.name}",
+                    hint="remove the option, and continue a failed run with --resume",
+                )
         if isinstance(machines, Hosts):
             _check_hosts(plan, options, machines)
         elif options.base_port is not None:
@@ -101,18 +106,6 @@ def check_can_go_back(plan: Plan, build: Path, options: Options) -> None:
         )
 
 
-def _check_starts_again(machines: Hosts | OnEngine) -> None:
-    if isinstance(machines, Hosts):
-        again, name = machines.starts_again, "--hosts"
-    else:
-        again, name = machines.starts_again, f"--on {machines.name}"
-    if not again:
-        raise PlacerError(
-            f"'restarts' (--restarts) cannot be used with {name}",
-            hint="remove the option, and continue a failed run with --resume",
-        )
-
-
 def _default_folder(build: Path, options: Options) -> Path:
     """Return the first folder next to the build without checkpoints of another run."""
     first = build.resolve().parent / "checkpoints"
@@ -126,11 +119,14 @@ def _default_folder(build: Path, options: Options) -> Path:
 
 def _check_hosts(plan: Plan, options: Options, hosts: Hosts) -> None:
     """Raise PlacerError for invalid hosts and for options without effect."""
-    endpoints = remote_endpoints(plan, options, hosts)
-    check_encryption(options, endpoints)
+    listed = remote_hosts(plan, options, hosts)
+    spares = {host: show_endpoint((host, 1)) for host in listed.spares}
+    check_encryption(options, listed.addresses | spares)
     check_base_port(
         options.base_port,
-        lambda port: remote_endpoints(plan, replace(options, base_port=port), hosts),
+        lambda port: (
+            remote_hosts(plan, replace(options, base_port=port), hosts).addresses
+        ),
     )
 
 

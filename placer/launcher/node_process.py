@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from placer.errors import RunError
 from placer.launcher.child import Child
 from placer.launcher.forked_process import ForkServer
 from placer.launcher.watched_node import WatchedNode
+from placer.runtime.callbacks.event_queue import write_all
 from placer.runtime.control.launcher_orders import STEP_CALLED, STOP_ORDER
 from placer.runtime.signals.signals import signals_blocked, status_of_shell
 from placer.system.owned_threads import END_LIMIT, OwnedThreads
@@ -35,6 +38,26 @@ class NodeProcess(WatchedNode):
     process: Child
     order_fd: int | None
     threads: OwnedThreads = field(default_factory=OwnedThreads)
+    _early: list[bytes] | None = None
+    """Orders that wait for the end of a delivery; None if no delivery is being sent."""
+    _order_lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def deliver(self, content: bytes) -> None:
+        """Write a delivery before all orders. It is written in a thread, because ssh reads
+        only after it has connected."""
+        assert self.order_fd is not None
+        self._early = []
+        send = partial(self._send_delivery, content, os.dup(self.order_fd))
+        self.threads.begin(send, "placer delivery")
+
+    def _send_delivery(self, content: bytes, fd: int) -> None:
+        # If ssh has ended, its exit status and log give the reason.
+        with contextlib.suppress(BrokenPipeError), open(fd, "wb", buffering=0):
+            write_all(fd, content)
+            with self._order_lock:
+                for order in self._early or ():
+                    write_all(fd, order)
+                self._early = None
 
     def kill(self) -> None:
         """Kill the process and all processes that it started."""
@@ -43,16 +66,20 @@ class NodeProcess(WatchedNode):
 
     def order_stop(self) -> None:
         """Ask the control node to stop the run after a step."""
-        self._order(STOP_ORDER)
+        self.order(STOP_ORDER)
 
     def order_step(self) -> bool:
-        self._order(STEP_CALLED)
+        self.order(STEP_CALLED)
         return True
 
-    def _order(self, order: bytes) -> None:
+    def order(self, order: bytes) -> None:
+        """Write an order to the pipe of the process."""
         assert self.order_fd is not None
-        with contextlib.suppress(BrokenPipeError):
-            # The process has ended, which pidfd reports.
+        with contextlib.suppress(BrokenPipeError), self._order_lock:
+            if self._early is not None:
+                self._early.append(order)
+                return
+            # A process that has ended is reported by pidfd.
             os.write(self.order_fd, order)
 
     def abandon(self) -> None:
@@ -127,14 +154,20 @@ def start_node(
             return _watched(node, log, process, reports, order)
 
 
-def start_ssh(node: str, command: Sequence[str], log: Path, host: str) -> NodeProcess:
+def start_ssh(
+    node: str, command: Sequence[str], log: Path, host: str, *, again: bool = False
+) -> NodeProcess:
     """Start an ssh process that runs a node on another machine. The node reads orders
     from the standard input of ssh and writes events to its standard output. The
-    standard error of ssh goes to `log`. Raises RunError if ssh cannot be started."""
+    standard error of ssh goes to `log`, which is extended if the process takes the place of
+    another one. Raises RunError if ssh cannot be started."""
     with (
         _pipes(node, orders=True) as (reports, order, (end, read)),
-        log.open("wb") as output,
+        log.open("ab" if again else "wb") as output,
     ):
+        if again:
+            output.write(f"{node} starts again on {host}\n".encode())
+            output.flush()
         process = Child.start(command, stdin=read, stdout=end, stderr=output)
         child = _watched(node, log, process, reports, order)
     child.host, child.by_ssh = host, True

@@ -24,7 +24,7 @@ from placer.launcher.forks import can_fork, cannot_fork, open_fork_server
 from placer.launcher.logs import LogFolder, log_path
 from placer.launcher.node_command import node_command
 from placer.launcher.node_process import NodeProcess, start_node
-from placer.launcher.remote import Hosts, remote_starter
+from placer.launcher.remote import Hosts, RemoteNodes, remote_nodes
 from placer.launcher.restarts import Restarts, StartAgain
 from placer.launcher.supervise import Watch, supervise
 from placer.launcher.watched_node import StartNode, WatchedNode
@@ -67,11 +67,14 @@ def run_processes(
             )
         else:
             start: StartNode
+            remote: RemoteNodes | None = None
             options, keeps = exits.enter_context(
                 _with_checkpoints(build, plan, options, logs)
             )
             if machines is not None:
-                start = remote_starter(build, plan, options, machines, paced=paced)
+                remote = remote_nodes(build, plan, options, machines, paced=paced)
+                exits.enter_context(remote.machines.checks)
+                start = remote.start
             else:
                 options = choose_start(options, watch)
                 start = exits.enter_context(
@@ -86,7 +89,9 @@ def run_processes(
                 watch if keeps else partial(_watch_removed, watch),
                 interruption,
                 calls,
-                partial(_restarts, plan, options) if options.restarts else None,
+                partial(_restarts, plan, options, remote=remote)
+                if options.restarts
+                else None,
             )
             if not keeps:
                 result = _without_best(result)
@@ -279,13 +284,19 @@ def launch_nodes(
         )
 
 
-def _restarts(plan: Plan, options: Options, start: StartAgain | None) -> Restarts:
+def _restarts(
+    plan: Plan,
+    options: Options,
+    start: StartAgain | None,
+    remote: RemoteNodes | None = None,
+) -> Restarts:
     return Restarts(
         options.restarts,
         NodeId(plan.control).process,
         start,
         options.lost_after,
         compares=plan.is_repeatable,
+        machines=None if remote is None else remote.machines,
     )
 
 

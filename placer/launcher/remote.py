@@ -9,33 +9,30 @@ control node, and over standard output to the launcher.
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
+import secrets
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from placer.channel.endpoint import parse_endpoint
 from placer.channel.keys import find_key, new_key
 from placer.errors import PlacerError
 from placer.launcher.delivery import write_delivery
-from placer.launcher.hosts import read_hosts
+from placer.launcher.hosts import SPARE, ListedHosts, read_hosts
+from placer.launcher.machines import CONNECT_TIMEOUT, Machines
 from placer.launcher.node_command import PACED, node_arguments
 from placer.launcher.node_process import NodeProcess, start_ssh
+from placer.launcher.spares import SpareChecks, check_command, run_words
 from placer.launcher.watched_node import StartNode
+from placer.place.node_kinds import NodeId
 from placer.plan.plan import Plan
-from placer.runtime.callbacks.event_queue import write_all
 from placer.runtime.control.options import Options
-from placer.runtime.process.interpreter import NODE_VARIABLES, interpreter
 
-CONNECT_TIMEOUT: Final = 30
-"""Seconds in which a machine must answer ssh."""
-ALIVE_INTERVAL: Final = 15
-"""Seconds between two keep-alive messages of ssh to a silent machine."""
+ALIVE_INTERVAL: Final = 3
+"""Seconds between two keep-alive messages of ssh to a silent machine, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,43 +50,88 @@ class Hosts:
     ssh: str = "ssh"
     python: str | None = None
     data: Path | None = None
-    starts_again: ClassVar[bool] = False
 
 
-def remote_starter(
+@dataclass(frozen=True)
+class RemoteNodes:
+    """The nodes of a build on their machines.
+
+    Attributes:
+        start: starts a node.
+        machines: the machine of each node, and the spares.
+    """
+
+    start: StartNode
+    machines: Machines
+
+
+def remote_nodes(
     build: Path, plan: Plan, options: Options, hosts: Hosts, *, paced: bool = False
-) -> StartNode:
-    """Return the function that starts the nodes of a build on their machines. If `paced`,
+) -> RemoteNodes:
+    """Return the functions that start the nodes of a build on their machines. If `paced`,
     the steps wait for the launcher's callbacks. Raises PlacerError if the hosts or the
     key cannot be used."""
-    endpoints = remote_endpoints(plan, options, hosts)
-    ssh = _ssh_command(hosts.ssh, options.lost_after)
+    listed = remote_hosts(plan, options, hosts)
+    run_id = secrets.token_hex(8) if options.restarts else ""
+    ssh = ssh_command(hosts.ssh, options.lost_after)
     delivery = write_delivery(build, plan, find_key(options.key) or new_key())
+    control = NodeId(plan.control).process
+    checks = SpareChecks(
+        [*ssh, "-o", f"ConnectTimeout={CONNECT_TIMEOUT}"],
+        check_command(hosts.python, hosts.data),
+        delivery,
+        parse_endpoint(control, listed.addresses[control])[0],
+        listed.spares,
+    )
+    machines = Machines(
+        listed.addresses, [*listed.spares], options.join_timeout, checks
+    )
 
     def start(
         node: str, log: Path, is_control: bool, *, attempt: int | None = None
     ) -> NodeProcess:
-        assert attempt is None, "`check_launch` refuses --restarts"
-        host, _ = parse_endpoint(node, endpoints[node])
-        remote = remote_command(node, endpoints, options, hosts, paced=paced)
-        child = start_ssh(node, [*ssh, "--", host, remote], log, host)
-        assert child.order_fd is not None
-        # In a thread, because ssh reads only after it has connected.
-        write = partial(_deliver, delivery, os.dup(child.order_fd))
-        child.threads.begin(write, "placer delivery")
+        remote = remote_command(
+            node,
+            machines.addresses,
+            options,
+            hosts,
+            paced=paced,
+            run_id=run_id,
+            attempt=attempt or 0,
+        )
+        host = machines.host_of(node)
+        limit = ["-o", f"ConnectTimeout={machines.connect_timeout(node)}"]
+        child = start_ssh(
+            node,
+            [*ssh, *limit, "--", host, remote],
+            log,
+            host,
+            again=attempt is not None,
+        )
+        if is_control and not checks.is_done:
+            machines.hold(child, delivery)
+        else:
+            child.deliver(delivery)
         return child
 
-    return start
+    return RemoteNodes(start, machines)
 
 
-def remote_endpoints(plan: Plan, options: Options, hosts: Hosts) -> dict[str, str]:
-    """Return the address of each node. Raises PlacerError if the hosts cannot be used."""
+def remote_hosts(plan: Plan, options: Options, hosts: Hosts) -> ListedHosts:
+    """Return the address of each node, and the spare machines. Raises PlacerError if the
+    hosts cannot be used."""
     if hosts.data is not None and not hosts.data.is_absolute():
         raise PlacerError(
             f"--data '{hosts.data}' is a relative path",
             hint="with --hosts, give an absolute path on these machines",
         )
-    return read_hosts(hosts.file, [*plan.processes], options.base_port)
+    listed = read_hosts(hosts.file, [*plan.processes], options.base_port)
+    if listed.spares and not options.restarts:
+        raise PlacerError(
+            f"'{hosts.file}': '{SPARE}' has no effect without 'restarts' (--restarts N)",
+            hint=f"a failure ends the run: add --restarts 3, or remove '{SPARE}'",
+        )
+    return listed
 
 
 def remote_command(
@@ -99,41 +141,38 @@ def remote_command(
     hosts: Hosts,
     *,
     paced: bool = False,
+    run_id: str = "",
+    attempt: int = 0,
 ) -> str:
-    """Return the shell command that runs a node on another machine."""
-    variables = [f"{name}={value}" for name, value in NODE_VARIABLES.items()]
-    command = interpreter(python=hosts.python)
-    words = ["env", *variables, *command, "run", "-", "--node", node]
+    """Return the shell command that runs a node on another machine. For `run_id` and
+    `attempt`, see `node_command`."""
+    words = [*run_words(hosts.python), "--node", node]
     listed = ",".join(f"{name}={address}" for name, address in endpoints.items())
     words += ["--endpoints", listed]
     words += node_arguments(replace(options, key=None, base_port=None))
     words += [PACED] if paced else []
+    words += ["--run-id", run_id] if run_id else []
+    words += ["--attempt", str(attempt)] if attempt else []
     if hosts.data is not None:
         words += ["--data", str(hosts.data)]
     return f"exec {shlex.join(words)}"
 
 
-def _ssh_command(ssh: str, lost_after: float) -> list[str]:
-    """Return an ssh command that never prompts and ends if the machine is silent."""
+def ssh_command(ssh: str, lost_after: float) -> list[str]:
+    """Return an ssh command that never prompts. It ends if the machine is silent for
+    `lost_after` seconds."""
     try:
         words = shlex.split(ssh)
     except ValueError as error:
         raise PlacerError(f"--ssh '{ssh}' is not a command: {error}") from None
-    count = max(1, math.ceil(lost_after / ALIVE_INTERVAL))
+    interval = max(1, min(ALIVE_INTERVAL, int(lost_after / 4)))
     options = {
         "BatchMode": "yes",
-        "ConnectTimeout": CONNECT_TIMEOUT,
-        "ServerAliveInterval": ALIVE_INTERVAL,
-        "ServerAliveCountMax": count,
+        "ServerAliveInterval": interval,
+        # ssh ends when the next message is due, at most two intervals after `lost_after`.
+        "ServerAliveCountMax": math.ceil(lost_after / interval),
     }
     words.append("-T")
     for name, value in options.items():
         words += ["-o", f"{name}={value}"]
     return words
-
-
-def _deliver(delivery: bytes, fd: int) -> None:
-    """Write a delivery and close the descriptor; the first order comes later."""
-    # If ssh has ended, its exit status and log give the reason.
-    with contextlib.suppress(BrokenPipeError), open(fd, "wb", buffering=0):
-        write_all(fd, delivery)

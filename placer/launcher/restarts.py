@@ -17,6 +17,7 @@ from typing import Any, Final
 from msgspec import structs
 
 from placer.launcher.cause import Failure, choose_root_cause
+from placer.launcher.machines import Machines, Reaction
 from placer.launcher.pauses import pause_before
 from placer.launcher.watched_node import WatchedNode
 from placer.place.node_kinds import NodeId
@@ -35,6 +36,9 @@ from placer.runtime.control.result import Restart
 
 ROOT_GRACE: Final = 3.0
 """Seconds for the root cause of a failure to be reported after the first report."""
+UNHEARD_GRACE: Final = 7.0
+"""Seconds after `--lost-after` in which ssh notices that a machine is silent (`ssh_command`). A
+node that is silent for longer on another machine is frozen."""
 KEPT_METRICS: Final = 100_000
 """The number of last steps whose metrics are compared with those of repeated steps."""
 LEAVE_GRACE: Final = 5.0
@@ -103,6 +107,7 @@ class Restarts:
         done: the failures after which the run went on.
         failing: the failure from which the run recovers now, if any.
         joined: the processes that have joined the others since they were started.
+        machines: the machines of the nodes, if ssh runs them.
     """
 
     limit: int
@@ -115,6 +120,7 @@ class Restarts:
     done: list[Restart] = field(default_factory=list)
     failing: _Failing | None = None
     joined: set[str] = field(default_factory=set)
+    machines: Machines | None = None
     _metrics: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     _last_step: int = 0
     _differs: bool = False
@@ -128,6 +134,8 @@ class Restarts:
     _frozen_since: dict[str, float] = field(default_factory=dict)
     _begun_steps: Counter[str] = field(default_factory=Counter)
     """The last step that each node has begun in the attempt."""
+    _heard: dict[str, float] = field(default_factory=dict)
+    """The time of the last event of each process."""
 
     # Failures.
 
@@ -163,7 +171,8 @@ class Restarts:
         if not event.root:  # otherwise the process ends
             failing.staying.discard(process)
         elif self.is_guarded:
-            self._note_down(failing, process)
+            failing.ends[process] += 1
+            self._note_down(process)
 
     def note_exit(self, node: str, failure: Failure, *, joined: bool) -> Failure | None:
         """Note that a process has ended, and plan its next start.
@@ -177,7 +186,8 @@ class Restarts:
             The failure that ends the run, if the process does not come up; else None.
         """
         if (failing := self.failing) is not None:
-            self._note_down(failing, node)
+            failing.ends[node] += 1
+        self._note_down(node)
         self._early_ends[node] = 0 if joined else self._early_ends[node] + 1
         ends = self._early_ends[node]
         if ends > self.limit:
@@ -192,10 +202,32 @@ class Restarts:
         self._due[node] = time.monotonic() + pause_before(ends)
         return None
 
-    def _note_down(self, failing: _Failing, node: str) -> None:
+    def react(self, child: WatchedNode) -> Reaction | None:
+        """Return the reaction to the end of a process, if it differs from `note_exit`. It may
+        move nodes to another machine."""
+        if self.machines is None:
+            return None
+        since = None if self.failing is None else self.failing.since
+        return self.machines.react(
+            child, self._heard, has_trained=self._is_shown, since=since
+        )
+
+    def news_of_machines(self) -> Iterator[tuple[str, bool]]:
+        """Yield new messages about spare machines, and whether each ends the run."""
+        if self.machines is not None:
+            yield from self.machines.news()
+
+    def plan_start(self, node: str, pause: float) -> None:
+        """Plan the next start of a process that has ended without a failure of the node."""
+        self._note_down(node)
+        self._due[node] = time.monotonic() + pause
+
+    def _note_down(self, node: str) -> None:
+        self._heard.pop(node, None)
+        if (failing := self.failing) is None:
+            return
         failing.staying.discard(node)
         failing.down.add(node)
-        failing.ends[node] += 1
         if node == self.control:
             failing.start = None
             if self.is_guarded:
@@ -263,7 +295,9 @@ class Restarts:
             node = child.node
             if not child.running:
                 continue
-            if failing is not None and node in failing.staying:
+            if self._is_unheard(child, failing, now):
+                yield child
+            elif failing is not None and node in failing.staying:
                 elapsed = now - failing.left_at
                 is_frozen = elapsed > ROOT_GRACE and child.is_stopped()
                 if is_frozen or elapsed > self.lost_after + LEAVE_GRACE:
@@ -274,6 +308,20 @@ class Restarts:
                 self._frozen_since.pop(node, None)
             elif now - self._frozen_since.setdefault(node, now) > self.lost_after:
                 yield child
+
+    def _is_unheard(
+        self, child: WatchedNode, failing: _Failing | None, now: float
+    ) -> bool:
+        """Whether a process of another machine is frozen: neither the launcher nor its peers
+        hear it. The events of nodes that have joined come from the control node."""
+        node, limit = child.node, self.lost_after + UNHEARD_GRACE
+        if not child.by_ssh or now - self._heard.get(node, now) < limit:
+            return False
+        if failing is not None and node in failing.staying:
+            return any(NodeId(each.node).process == node for each in failing.failures)
+        if node == self.control or (failing is None and node in self.joined):
+            return False
+        return now - self._heard.get(self.control, 0.0) < ROOT_GRACE
 
     def news(self) -> Iterator[Event]:
         """Yield the messages about a failure, once its cause is known, and about its end."""
@@ -289,6 +337,8 @@ class Restarts:
 
     def pass_on(self, event: Event) -> Iterator[Event]:
         """Yield the events that the followers of a run receive for an event of a node."""
+        if isinstance(event, State | Left):
+            self._heard[NodeId(event.node).process] = time.monotonic()
         match event:
             case Start():
                 yield from self._begin(event)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import selectors
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
@@ -16,6 +17,7 @@ from placer.errors import RunError
 from placer.launcher import cause
 from placer.launcher.cause import Failure
 from placer.launcher.frozen import FrozenNodes, describe
+from placer.launcher.machines import Reaction
 from placer.launcher.restarts import Restarts
 from placer.launcher.watched_node import WatchedNode
 from placer.place.node_kinds import NodeId
@@ -35,6 +37,7 @@ from placer.runtime.control.events import (
     is_cut,
     read_event,
 )
+from placer.runtime.control.launcher_orders import address_order
 from placer.runtime.control.result import Outcome, PredictionResult, Result
 from placer.runtime.signals.interruption import Interruption
 from placer.runtime.signals.signals import Signals
@@ -301,6 +304,11 @@ class _Supervisor:
         """Start processes that have ended, and end those that cannot leave an attempt."""
         for event in restarts.news():
             self.watch(event)
+        for text, ends_run in restarts.news_of_machines():
+            if ends_run:
+                self.failures.append(Failure("", text, True))
+            else:
+                self.watch(NodeWarning(text))
         for child in restarts.stuck(self.children):
             self.stuck.add(child.node)
             child.kill()
@@ -540,6 +548,7 @@ class _Supervisor:
         if self.failures or self.result is not None:
             return False
         failure = cause.failure_from_exit(child, self.states.get(node))
+        reaction = restarts.react(child)
         if node in self.stuck:
             self.stuck.discard(node)
             what = "did not leave the failed attempt"
@@ -551,12 +560,41 @@ class _Supervisor:
         if child.report_fd in self.selector.get_map():
             self.selector.unregister(child.report_fd)
         child.reports_ended = True
-        if not is_reported:
+        if not is_reported and (reaction is None or reaction.is_failure):
             restarts.fail(failure)
-        final = restarts.note_exit(node, failure, joined=node in self.joined)
+        if reaction is None:
+            final = restarts.note_exit(node, failure, joined=node in self.joined)
+        else:
+            final = self._obey(reaction, restarts, failure, node)
         if final is not None:
             self.failures.append(final)
         self.joined.discard(node)
         self.reporters.discard(node)
         self.states.pop(node, None)
         return True
+
+    def _obey(
+        self, reaction: Reaction, restarts: Restarts, failure: Failure, node: str
+    ) -> Failure | None:
+        """React to the end of the ssh process of a node. Return the failure that ends the
+        run, if any."""
+        if reaction.warning:
+            self.watch(NodeWarning(reaction.warning))
+        if reaction.moved:
+            self._move(reaction.moved)
+        if reaction.ends_run is not None:
+            return dataclasses.replace(failure, text=failure.text + reaction.ends_run)
+        restarts.plan_start(node, reaction.pause)
+        return None
+
+    def _move(self, addresses: Mapping[str, str]) -> None:
+        """End the processes of a lost machine, and tell the others the new addresses."""
+        orders = b"".join(
+            address_order(node, address, replaced=True)
+            for node, address in addresses.items()
+        )
+        for child in self.running:
+            if child.node in addresses:
+                child.kill()
+            else:
+                child.order(orders)

@@ -21,6 +21,7 @@ class WatchedNode(ABC):
         job: the engine's job of the node, which may take long to end; "" for a process.
         pending: the incomplete last line of the events read so far.
         reports_ended: True if the other end of the event pipe is closed.
+        has_spoken: whether the node has written an event to the pipe.
         running: True until the launcher knows that the node has ended.
         exit_status: -N after signal N; None while the node runs, or if unknown.
         host: the machine of the node, if it is another one.
@@ -37,6 +38,7 @@ class WatchedNode(ABC):
     job: str = ""
     pending: bytes = b""
     reports_ended: bool = False
+    has_spoken: bool = False
     running: bool = True
     exit_status: int | None = None
     host: str = ""
@@ -55,6 +57,7 @@ class WatchedNode(ABC):
             return [], False
         self.reports_ended = not data
         *lines, self.pending = (self.pending + data).split(b"\n")
+        self.has_spoken |= bool(lines)
         return lines, bool(data)
 
     @abstractmethod
@@ -69,6 +72,10 @@ class WatchedNode(ABC):
     def order_step(self) -> bool:
         """Tell the control node that the callbacks have received a step. Return False
         if the nodes do not wait for callbacks."""
+
+    def order(self, order: bytes) -> None:
+        """Write an order to the pipe of the node, if it has one."""
+        raise NotImplementedError
 
     @abstractmethod
     def abandon(self) -> None:

@@ -79,6 +79,29 @@ def test_an_older_process_of_a_node_is_refused_in_every_attempt(opened):
     assert (second.aborted, second.newer_attempt) == (None, 0)
 
 
+def test_a_process_whose_node_has_moved_is_refused_before_the_next_one_comes(opened):
+    """Its machine was cut off, and returns early."""
+    session, connect = opened
+    incarnations = Incarnations(own=3)
+    first = session(incarnations=incarnations)
+    with connect() as node:
+        node.join(incarnation=8)
+        first.join()
+        first.move("b:0", "10.0.0.9:4711")
+        assert first.aborted is None
+        incarnations.retire("b:0", "10.0.0.9:4711")
+        first.move("b:0", "10.0.0.9:4711", replaced=True)
+        assert str(first.aborted) == "b:0: seen from a:0: moved to 10.0.0.9:4711"
+    first.close()
+    second = session(incarnations=incarnations, attempt=2)
+    hello = answer(connect(), incarnation=8, attempt=2)
+    assert hello.refusal.endswith("; it runs at 10.0.0.9:4711")
+    assert hello.known == 9  # so the process ends
+    with connect() as node:
+        node.join(incarnation=10, attempt=2)
+        second.join()
+
+
 def test_a_process_that_was_replaced_ends(opened):
     session, connect = opened
     a = session(incarnations=Incarnations(own=3))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from placer.errors import PlacerError
-from placer.launcher.hosts import read_hosts
+from placer.launcher.hosts import read_addresses, read_hosts
 
 NODES = ["worker:0", "worker:1", "ps:0", "ps:1"]
 
@@ -13,7 +13,7 @@ NODES = ["worker:0", "worker:1", "ps:0", "ps:1"]
 def read(tmp_path, text, base_port=None):
     path = tmp_path / "hosts.yaml"
     path.write_text(text)
-    return read_hosts(path, NODES, base_port)
+    return read_hosts(path, NODES, base_port).addresses
 
 
 def test_each_node_has_its_host_and_a_port_by_its_number(tmp_path):
@@ -55,6 +55,19 @@ def test_ranges_of_hosts_are_as_slurm_writes_them(tmp_path, text, hosts):
     assert [*got] == NODES
 
 
+def test_spare_machines_are_hosts_without_ports(tmp_path):
+    path = tmp_path / "hosts.yaml"
+    path.write_text("worker: a\nps: b\nspare: [c, 'd[1-2]', 'fd00::2', '[fd00::3]']\n")
+    spares = read_hosts(path, NODES).spares
+    assert spares == ("c", "d1", "d2", "fd00::2", "fd00::3")
+    with pytest.raises(PlacerError, match="'spare' has no effect on nodes"):
+        read_addresses(path, NODES)
+    path.write_text("worker: a\nps: b\nspare: c\n")
+    assert read_hosts(path, NODES).spares == ("c",)
+    # A kind of node may have the name.
+    assert read_hosts(path, ["worker:0", "ps:0", "spare:0"]).spares == ()
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -77,6 +90,12 @@ def test_ranges_of_hosts_are_as_slurm_writes_them(tmp_path, text, hosts):
         ("worker: gpu[1-2\nps: c\n", "'gpu[1-2' is not a list of hosts"),
         ("worker: 'n[0-9999][0-9999]'\nps: c\n", "more than 1,048,576 hosts"),
         ("worker: [gpu[01-02]]\nps: c\n", 'quote a range in a list: ["gpu[01-04]"'),
+        ("worker: a\nps: c\nspare: 5\n", "'spare' must list hosts"),
+        ("worker: a\nps: c\nspare: [d, 5]\n", "'spare' must list hosts"),
+        ("worker: a\nps: c\nspare: d:5\n", "spare machine 'd:5' must not have a port"),
+        ("worker: a\nps: c:5\nspare: [d, c]\n", "spare machine 'c' already has nodes"),
+        ("worker: a\nps: c\nspare: [d, d]\n", "spare machine 'd' is listed twice"),
+        ("worker: a\nps: c\nspare: -x\n", "'-x:1' is not an address"),
         ("- a\n", "must list the hosts of each kind of node"),
         ("worker: [a\n", "is not YAML"),
         ("!!python/object/apply:os.system [ls]\n", "is not YAML"),

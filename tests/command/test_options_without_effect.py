@@ -308,6 +308,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "--paced": "hidden: of launchers",
         "--prediction": "hidden: of launchers",
         "--attempt": "hidden: of launchers",
+        "--check": "hidden: of launchers",
         "--run-id": "hidden: of launchers",
         "--guard-fd": "hidden: of guards",
         "--leave-on-sigterm": "hidden: of engines",

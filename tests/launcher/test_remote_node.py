@@ -14,10 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.marks import slow_but
 from support.real_runs import compile_small
 
 from placer.channel.keys import new_key
 from placer.errors import PlacerError
+from placer.launcher import predecessor
 from placer.launcher.checks import check_launch
 from placer.launcher.delivery import write_delivery
 from placer.launcher.remote import Hosts, remote_command
@@ -30,7 +32,7 @@ import os, signal, sys, threading
 from placer.channel.keys import find_key
 from placer.launcher.remote_node import become_node
 threads = threading.active_count()
-node = become_node()
+node = become_node(*sys.argv[1:])
 assert threads == 1 and os.getsid(0) == os.getpid()
 print("printed by the node", find_key(None), flush=True)
 signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
@@ -40,14 +42,14 @@ os.write(node.report_fd, f"{os.getpid()} {node.build}\\n".encode())
 
 @contextmanager
 def node_of(
-    tmp_path: Path, then: str
+    tmp_path: Path, then: str, *place: str
 ) -> Iterator[tuple[subprocess.Popen[bytes], int, str]]:
-    """Start a node that does `then`; yield its first process, the node's process id,
-    and its log so far."""
+    """Start a node that does `then`, of a run with the name and id in `place`; yield its
+    first process, the node's process id, and its log so far."""
     build = compile_small(tmp_path, workers=1)
     key = new_key()
     process = subprocess.Popen(
-        [sys.executable, "-c", NODE + then],
+        [sys.executable, "-c", NODE + then, *place],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -103,6 +105,46 @@ def test_signals_are_passed_on_to_the_node(tmp_path):
         assert process.wait(END) == 128 + signal.SIGTERM
 
 
+@pytest.mark.parametrize("frozen", slow_but(["both"], ["", "guard", "node", "both"]))
+def test_a_newcomer_ends_the_earlier_process_of_its_node(tmp_path, frozen):
+    """On a machine that was cut off, standard input stays open."""
+    place = ("ps:0", f"run {os.getpid()}")
+    other = ("ps:1", place[1])
+    with (
+        node_of(tmp_path, WAIT, *place) as (earlier, node, _),
+        node_of(tmp_path, WAIT, *other) as (unrelated, _, _),
+    ):
+        end = os.pidfd_open(node)
+        if frozen in ("guard", "both"):
+            earlier.send_signal(signal.SIGSTOP)
+        if frozen in ("node", "both"):
+            os.kill(node, signal.SIGSTOP)
+        with node_of(tmp_path, "", *place) as (newcomer, _, _):
+            assert select.select([end], [], [], 0)[0], "both run"
+            assert newcomer.wait(END) == 0
+        os.close(end)
+        assert earlier.wait(END) == 128 + signal.SIGKILL
+        assert unrelated.poll() is None
+        unrelated.terminate()
+
+
+def test_an_earlier_process_that_is_stuck_is_killed(monkeypatch):
+    monkeypatch.setattr(predecessor, "GRACE", 0.1)
+    code = """\
+import os, signal, sys
+from placer.launcher.predecessor import take_place
+place = take_place("run", "ps:0")
+print(os.getpid(), flush=True)
+signal.pause()
+"""
+    words = [sys.executable, "-c", code]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as stuck:
+        assert stuck.stdout is not None
+        stuck.stdout.readline()
+        predecessor.take_place("run", "ps:0").close()
+        assert stuck.wait(END) == -signal.SIGKILL
+
+
 def test_orders_come_after_the_build(tmp_path):
     then = "assert os.read(node.order_fd, 10) == b'stop' and not sys.stdin.read()"
     with node_of(tmp_path, then) as (process, _, _):
@@ -143,3 +185,15 @@ def test_a_relative_path_of_other_machines_is_refused(tmp_path):
         check_launch(build, Options(), machines=replace(hosts, data=Path("rows")))
     with pytest.raises(PlacerError, match="the folder '/no' does not exist"):
         check_launch(build, Options(save_params="/no/p.safetensors"))
+
+
+def test_spare_machines_without_restarts_are_refused(tmp_path):
+    build = compile_small(tmp_path, workers=1)
+    file = tmp_path / "hosts.yaml"
+    file.write_text("worker: host-a\nps: host-b\nspare: host-c\n")
+    with pytest.raises(PlacerError, match="'spare' has no effect without 'restarts'"):
+        check_launch(build, Options(), machines=Hosts(file))
+    checkpoint = Path("/no/saved")
+    check_launch(
+        build, Options(restarts=1, checkpoint=checkpoint), machines=Hosts(file)
+    )

@@ -10,17 +10,14 @@ import os
 import re
 import select
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from support.cluster import Cluster, parent_of, wait_for_step
 from support.free_addresses import eventually
-from support.hosts import Host, hosts, needs_hosts
+from support.hosts import hosts, needs_hosts
 from support.kept_runs import find_runs
 from support.real_runs import END_TIMEOUT, MANY_STEPS, ROOT
 from support.ssh import ssh_servers
@@ -57,61 +54,8 @@ train:
   epochs: 2
   optimizer: {op: sgd, learning_rate: 0.01, place: /node:ps/cpu}
 """
+STEPS = 400
 NODES = ("worker:0", "worker:1", "ps:0")
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """Three hosts with OpenSSH, a build, and the folder of its data on the hosts."""
-
-    hosts: Sequence[Host]
-    ssh: str
-    folder: Path
-    build: Path
-    data: Path
-
-    def launch(
-        self, *options: str, file: str = "worker: [host-b, host-c]\nps: host-c\n"
-    ) -> subprocess.Popen[str]:
-        """Start a launcher on the first host."""
-        listed = self.folder / "hosts.yaml"
-        listed.write_text(file)
-        logs = self.folder / "logs"
-        return self.hosts[0].start(
-            *(sys.executable, "-m", "placer.command", "launch", str(self.build)),
-            *("--hosts", str(listed), "--ssh", self.ssh, "--logs", str(logs)),
-            *("--data", str(self.data), *options),
-            env={"PYTHONPATH": str(ROOT)},
-        )
-
-    def nodes(self) -> dict[str, int]:
-        """Return the process of each node."""
-        found: dict[int, str] = {}
-        for host in self.hosts[1:]:
-            words = ["ip", "netns", "pids", host.namespace]
-            listed = subprocess.run(words, check=True, capture_output=True, text=True)
-            for pid in listed.stdout.split():
-                command = _command_of(pid)
-                match = re.search(r" run - --node (\S+)", command)
-                if match:
-                    found[int(pid)] = match[1]
-        # The parent of a node is the process that ssh has started.
-        return {node: pid for pid, node in found.items() if _parent_of(pid) in found}
-
-
-def _parent_of(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:  # it has ended
-        return 0
-
-
-def _command_of(pid: str) -> str:
-    try:
-        text = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    except OSError:  # it has ended
-        return ""
-    return text if "python" in text.partition(" ")[0] else ""
 
 
 @pytest.fixture(scope="module")
@@ -133,12 +77,22 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def test_a_launch_on_hosts_trains_to_the_bits_of_one_machine(
     cluster, tmp_path, monkeypatch
 ):
+    """Also if a server is killed, which is started again over ssh."""
     monkeypatch.setenv("PLACER_DATA", str(cluster.data))
     local, remote = tmp_path / "local.safetensors", tmp_path / "remote.safetensors"
-    placer.launch(cluster.build, save_params=local, in_process=True)
-    run = cluster.launch("--json", f"--save-params={remote}")
-    out, err = run.communicate(timeout=120)
+    placer.launch(cluster.build, steps=STEPS, save_params=local, in_process=True)
+    saved = (f"--checkpoint={tmp_path / 'saved'}", "--checkpoint-every=40")
+    steps = (f"--steps={STEPS}", "--restarts=1", f"--history={tmp_path / 'steps'}")
+    run = cluster.launch("--json", f"--save-params={remote}", *saved, *steps)
+    with run:
+        eventually(lambda: (tmp_path / "saved" / "step-000040").exists(), 60)
+        os.kill(cluster.nodes()["ps:0"], signal.SIGKILL)
+        out, err = run.communicate(timeout=120)
     assert run.returncode == 0, err
+    (restart,) = json.loads(out)["restarts"]
+    assert restart["what"].startswith("ps:0 was killed by SIGKILL")
+    log = (cluster.folder / "logs" / "ps-0.log").read_text()
+    assert "\nps:0 starts again on host-c\n" in log
     expected, got = load_file(local), load_file(remote)
     assert got.keys() == expected.keys()
     assert all(np.array_equal(got[name], expected[name]) for name in got)
@@ -150,7 +104,7 @@ def test_a_launch_on_hosts_trains_to_the_bits_of_one_machine(
     # The launcher keeps the run next to its build.
     kept = find_runs(cluster.folder / "runs")[-1]
     assert " --hosts " in kept.command.command
-    assert kept.end.steps == len([*kept.history()]) == 16
+    assert kept.end.steps == len([*kept.history()]) == STEPS
     assert cluster.nodes() == {}
 
 
@@ -172,18 +126,11 @@ def test_a_killed_process_of_ssh_ends_the_run_and_is_named(cluster):
     """That which waits for a node."""
     with cluster.launch(MANY_STEPS) as run:
         wait_for_step(run)
-        os.kill(_parent_of(cluster.nodes()["ps:0"]), signal.SIGKILL)
+        os.kill(parent_of(cluster.nodes()["ps:0"]), signal.SIGKILL)
         out, err = run.communicate(timeout=END_TIMEOUT)
     assert run.returncode == 1, out
     assert "ps:0 was killed or lost its ssh connection" in err
     eventually(lambda: cluster.nodes() == {}, END_TIMEOUT)
-
-
-def wait_for_step(run: subprocess.Popen[str]) -> None:
-    """Wait until a launcher shows a step."""
-    assert run.stdout is not None
-    while not (line := run.stdout.readline()).startswith("step "):
-        assert line, run.communicate()
 
 
 def test_ctrl_c_saves_on_the_machine_of_the_control_node(cluster, tmp_path):

@@ -201,11 +201,13 @@ def _children(pid: int) -> list[int]:
 
 def test_orders_are_read_in_any_parts():
     order = address_order("ps:0", "10.0.0.9:4711")
-    data = STEP_CALLED * 2 + order + STOP_ORDER + STEP_CALLED
+    replaced = address_order("ps:1", "[fd00::2]:9", replaced=True)
+    data = STEP_CALLED * 2 + order + STOP_ORDER + replaced + STEP_CALLED
     for cut in range(len(data) + 1):
         reader = OrderReader()
         parts = [reader.read(data[:cut]), reader.read(data[cut:])]
         assert sum(part.steps for part in parts) == 3
         assert any(part.stops for part in parts)
         moved = {k: v for part in parts for k, v in part.addresses.items()}
-        assert moved == {"ps:0": "10.0.0.9:4711"}
+        assert moved == {"ps:0": "10.0.0.9:4711", "ps:1": "[fd00::2]:9"}
+        assert {each for part in parts for each in part.replaced} == {"ps:1"}

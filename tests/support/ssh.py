@@ -31,11 +31,15 @@ User {user}
 
 @contextmanager
 def ssh_servers(
-    hosts: Sequence[Host], folder: Path, environment: Mapping[str, str]
+    hosts: Sequence[Host],
+    folder: Path,
+    environment: Mapping[str, str],
+    own: Path | None = None,
 ) -> Iterator[str]:
     """Start a server on each host; yield the command that connects to them.
 
-    Commands that it runs have the variables `environment`. The folder is for keys.
+    Commands that it runs have the variables `environment`. The folder is for keys. The hosts
+    share all files, except for those in the folder `own`.
     """
     sshd = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/usr/bin")
     assert sshd is not None, "install openssh-server"
@@ -55,6 +59,9 @@ def ssh_servers(
     with ExitStack() as exits:
         for host in hosts:
             words = [sshd, "-D", "-e", "-f", str(folder / "server")]
+            if own is not None:  # `ip netns exec` makes a namespace of mounts
+                mounted = 'mount -t tmpfs none "$0" && exec "$@"'
+                words = ["sh", "-c", mounted, str(own), *words]
             log = exits.enter_context((folder / f"{host.name}.log").open("wb"))
             process = subprocess.Popen(
                 host.command(*words), stderr=log, start_new_session=True

@@ -10,16 +10,28 @@ STOP_ORDER: Final = b"\n"
 STEP_CALLED: Final = b"."
 """Note that the callbacks have finished one more step."""
 _MOVED: Final = b"@"
+_REPLACED: Final = b"!"
 _END: Final = b";"
 
 
-def address_order(node: str, address: str) -> bytes:
+def address_order(node: str, address: str, *, replaced: bool = False) -> bytes:
     """Return the order to use another address of a node, because it runs on another machine.
+
+    If its process is `replaced`, and may still run on a machine that was cut off, no process
+    that was connected before may connect again. The order is then given before the new process
+    starts.
 
     >>> address_order("ps:0", "10.0.0.9:4711")
     b'@ps:0=10.0.0.9:4711;'
     """
-    return b"%b%b=%b%b" % (_MOVED, node.encode(), address.encode(), _END)
+    parts = (
+        _MOVED,
+        node.encode(),
+        address.encode(),
+        _REPLACED if replaced else b"",
+        _END,
+    )
+    return b"%b%b=%b%b%b" % parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +42,13 @@ class Orders:
         stops: whether the run must stop.
         steps: the number of steps that the callbacks have finished.
         addresses: the new address of each node that has moved.
+        replaced: those of them whose earlier process may not connect again.
     """
 
     stops: bool = False
     steps: int = 0
     addresses: dict[str, str] = field(default_factory=dict)
+    replaced: frozenset[str] = frozenset()
 
 
 class OrderReader:
@@ -51,7 +65,7 @@ class OrderReader:
 
     def read(self, data: bytes) -> Orders:
         """Return the orders that are complete with the next data of the pipe."""
-        addresses = {}
+        addresses, replaced = {}, set()
         single = b""
         data, self._rest = self._rest + data, b""
         while data:
@@ -63,5 +77,8 @@ class OrderReader:
                 break
             if found:
                 node, _, address = order.decode().partition("=")
-                addresses[node], data = address, after
-        return Orders(STOP_ORDER in single, single.count(STEP_CALLED), addresses)
+                addresses[node], data = address.rstrip(_REPLACED.decode()), after
+                if address != addresses[node]:
+                    replaced.add(node)
+        stops, steps = STOP_ORDER in single, single.count(STEP_CALLED)
+        return Orders(stops, steps, addresses, frozenset(replaced))

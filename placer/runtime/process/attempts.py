@@ -135,16 +135,22 @@ class NodeRun:
             return Left(self.node, attempt, cause, event.root, event.message)
         return event
 
-    def move(self, node: str, address: str) -> None:
-        """Use another address of a node, in this attempt and in later ones."""
+    def move(self, node: str, address: str, *, replaced: bool = False) -> None:
+        """Use another address of a node, in this attempt and in later ones. If its process is
+        `replaced`, this attempt is over."""
         self.addresses[node] = address
+        if replaced:
+            self.incarnations.retire(node, address)
         if self.channel is not None:
-            self.channel.move(node, address)
+            self.channel.move(node, address, replaced=replaced)
 
     def exit_without_launcher(self) -> None:
-        """End this process, because its launcher has ended."""
+        """End this process, because its launcher has ended, or its connection to a launcher on
+        another machine, which then starts the node again."""
         if self.channel is not None:
-            cause = Cause(self.node, "", "its launcher has ended", is_final=True)
+            goes_on = self.relays and self.options.restarts > 0
+            what = "has lost its launcher" if goes_on else "its launcher has ended"
+            cause = Cause(self.node, "", what, is_final=not goes_on)
             self.channel.abort(cause)
         os._exit(1)
 

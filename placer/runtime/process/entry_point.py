@@ -259,7 +259,7 @@ def _start_order_thread(fd: int, process: NodeRun) -> None:
         while data := os.read(fd, 4096):
             orders = reader.read(data)
             for node, address in orders.addresses.items():
-                process.move(node, address)
+                process.move(node, address, replaced=node in orders.replaced)
             execution = process.execution
             if execution is None:  # between two attempts; the launcher orders again
                 continue

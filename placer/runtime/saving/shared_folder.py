@@ -7,14 +7,21 @@ from pathlib import Path
 
 from placer.errors import CheckpointError
 from placer.runtime.control.barrier import VISIBLE, barrier
+from placer.runtime.control.events import NodeWarning
 from placer.runtime.control.execution import Execution
+
+_ONE_COPY = (
+    "only the machine of {} has the folder of checkpoints '{}': if this machine is lost, the run"
+    " begins again from the first step; use a folder that all machines share"
+)
 
 
 def share_folder(execution: Execution, folder: Path) -> tuple[str, bool]:
     """Return the run's name in temporary folders, and whether this node has access to `folder`.
 
-    The control node writes a file to the folder, and the other nodes try to read it. All nodes
-    call this at the same point.
+    The control node writes a file to the folder, and the other nodes try to read it. It warns if
+    a run with `--restarts` could lose the folder with one machine. All nodes call this at the
+    same point.
     """
     plan, channel = execution.plan, execution.channel
     run = secrets.token_hex(8) if execution.is_control else ""
@@ -30,8 +37,10 @@ def share_folder(execution: Execution, folder: Path) -> tuple[str, bool]:
         sees = (folder / _sign(run)).read_text() == run
     except OSError:
         sees = False
-    barrier(plan, channel, {}, VISIBLE)
+    reports = barrier(plan, channel, {"sees": sees}, VISIBLE)
     if execution.is_control:
+        if execution.options.restarts and not all(each["sees"] for each in reports):
+            execution.report(NodeWarning(_ONE_COPY.format(plan.control, folder)))
         (folder / _sign(run)).unlink(missing_ok=True)
     return run, sees
 

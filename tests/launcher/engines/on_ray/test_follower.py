@@ -239,8 +239,8 @@ def test_a_guard_that_is_killed_and_an_actor_that_is_silent_are_replaced(monkeyp
     last = script.follow(monkeypatch)
     whats = [left.cause.what for left in left_of(script)]
     assert whats == [
-        "its guard was killed by SIGKILL",
-        "its actor in Ray has not answered for 60 s",
+        "was lost: its guard was killed by SIGKILL",
+        "was lost: its actor in Ray has not answered for 60 s",
     ]
     assert script.called("kill") == [("worker:0",)]
     assert ends_of(script) == [Ended("worker:0", 1, "", "10.0.0.2")]
