@@ -16,10 +16,14 @@ from typing import Any, Final
 
 from msgspec import structs
 
+from placer.errors import RunError
 from placer.launcher.cause import Failure, choose_root_cause
 from placer.launcher.watched_node import WatchedNode
 from placer.place.node_kinds import NodeId
+from placer.report.numbers import plural
 from placer.runtime.control.events import (
+    BEFORE_FIRST_STEP,
+    CONNECTING,
     CheckpointSaved,
     Event,
     Left,
@@ -40,10 +44,28 @@ ROOT_GRACE: Final = 3.0
 """Seconds for the root cause of a failure to be reported after the first report."""
 LEAVE_GRACE: Final = 5.0
 """Seconds after `--lost-after` in which a process must have left a failed attempt."""
+GIVE_UP_BEFORE: Final = 0.5
+"""Seconds before `--join-timeout` at which a node is given up. The other nodes fail at that
+time, because they have waited for it."""
+_JOINING: Final = BEFORE_FIRST_STEP[BEFORE_FIRST_STEP.index(CONNECTING) + 1 :]
+"""The states that only a node of the present attempt reports."""
 
 StartAgain = Callable[[WatchedNode, int], WatchedNode]
 """Starts the process of a node again, in an attempt of a run that has trained, or in attempt 0
 of one that has not. Returns the process."""
+
+
+class NodesLost(RunError):  # noqa: N818 - names the state of the run
+    """Some nodes do not come back, and the run may go on with fewer.
+
+    Attributes:
+        nodes: why each process is given up, by name.
+        restarts: the restarts of the run so far.
+    """
+
+    def __init__(self, text: str, nodes: Mapping[str, str], restarts: Restarts) -> None:
+        super().__init__(text)
+        self.nodes, self.restarts = nodes, restarts
 
 
 @dataclass(slots=True)
@@ -62,6 +84,7 @@ class _Failing:
         control_left: the last attempt that the control node has left.
         start: the event of a first step whose attempt may be the one that has failed. Once all
             processes that have ended have joined again, it is that of the next one.
+        fewer: the sentence that the run goes on with fewer nodes; empty if it does not.
     """
 
     since: float
@@ -74,6 +97,7 @@ class _Failing:
     ends: Counter[str] = field(default_factory=Counter)
     control_left: int = -1
     start: Start | None = None
+    fewer: str = ""
 
     @property
     def texts(self) -> list[str]:
@@ -104,6 +128,10 @@ class Restarts:
         done: the failures after which the run went on.
         failing: the failure from which the run recovers now, if any.
         joined: the processes that have joined the others since they were started.
+        wait: the seconds after which a node that has trained, and has not come back, is given
+            up; None if the run cannot go on with fewer nodes.
+        lost: why each process is given up, by name.
+        saved: the step of the last checkpoint of the run; 0 before the first one.
     """
 
     limit: int
@@ -116,6 +144,10 @@ class Restarts:
     done: list[Restart] = field(default_factory=list)
     failing: _Failing | None = None
     joined: set[str] = field(default_factory=set)
+    wait: float | None = None
+    lost: dict[str, str] = field(default_factory=dict)
+    saved: int = 0
+    _away_since: dict[str, float] = field(default_factory=dict)
     _metrics: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     _differs: bool = False
     _is_shown: bool = False
@@ -133,6 +165,9 @@ class Restarts:
         if self.failing is None:
             self.failing = _Failing(time.monotonic())
         self.failing.failures.append(failure)
+        if failure.node:
+            process = NodeId(failure.node).process
+            self._away_since.setdefault(process, time.monotonic())
 
     def note_left(self, event: Left, failure: Failure, joined: set[str]) -> None:
         """Note that a process has left an attempt.
@@ -176,8 +211,11 @@ class Restarts:
             if node == self.control:
                 failing.start = None
         self._early_ends[node] = 0 if joined else self._early_ends[node] + 1
+        self._away_since.setdefault(node, time.monotonic())
         ends = self._early_ends[node]
         if ends > self.limit:
+            if self._gives_up:
+                self.lost[node] = f"has failed {plural(ends, 'time')} before it joined"
             text = f"{failure.text}\n  it has failed {ends} times before it joined"
             return replace(failure, text=text)
         # The control node counts the attempts that it begins, and ends the run earlier.
@@ -189,6 +227,68 @@ class Restarts:
         pause = 0.0 if ends < 2 else min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (ends - 2))
         self._due[node] = time.monotonic() + pause
         return None
+
+    @property
+    def _gives_up(self) -> bool:
+        """Whether the run may go on without a node."""
+        return self.wait is not None and self._is_shown
+
+    def overdue(self, now: float) -> Iterator[Failure]:
+        """Yield a failure for each node that is given up, because it has not come back."""
+        if self.wait is None or not self._gives_up or self.failing is None:
+            return
+        why = f"has not come back within {self.wait:g} s"
+        for node, since in self._away_since.items():
+            is_late = now - since > max(0.0, self.wait - GIVE_UP_BEFORE)
+            if is_late and node not in self.lost:
+                self.lost[node] = why
+                yield Failure(node, f"{node} {why}", first_hand=True)
+
+    def lost_of(self, children: Sequence[WatchedNode]) -> dict[str, str]:
+        """Return why each process is given up. The processes of the same machine that have
+        not come back either are given up with it."""
+        hosts = {child.host for child in children if child.node in self.lost} - {""}
+        whys = [*self.lost.values()]
+        return self.lost | {
+            child.node: whys[0]
+            for child in children
+            if child.host in hosts and child.node in self._away_since
+        }
+
+    @property
+    def next_attempt(self) -> int:
+        """The number of the attempt that new processes for all nodes begin."""
+        left = 0 if self.failing is None else self.failing.attempt
+        return max(self.attempt, left) + 1
+
+    def continue_with(self, control: str, fewer: str, start: StartAgain) -> Restarts:
+        """Continue with the new processes of a build with fewer nodes.
+
+        The repeated steps have other metrics now, by rounding, and are not compared.
+
+        Args:
+            control: the process of the control node.
+            fewer: a sentence about the nodes, for the result.
+            start: starts a process again.
+        """
+        self.attempt = self.next_attempt
+        self.control, self.start = control, start
+        for each in (
+            self.joined,
+            self.lost,
+            self._metrics,
+            self._early_ends,
+            self._due,
+        ):
+            each.clear()
+        for each in (self._away_since, self._frozen_since, self._begun_steps):
+            each.clear()
+        if (failing := self.failing) is not None:
+            failing.attempt = max(failing.attempt, self.attempt - 1)
+            failing.staying, failing.down = set(), set()
+            failing.ends.clear()
+            failing.start, failing.fewer = None, fewer
+        return self
 
     def due(self, now: float) -> Iterator[str]:
         """Yield the processes to start now."""
@@ -287,8 +387,11 @@ class Restarts:
             case State():
                 begun = self._begun_steps
                 begun[event.node] = max(begun[event.node], event.step)
+                if event.state in _JOINING:
+                    self._away_since.pop(NodeId(event.node).process, None)
                 yield event
             case CheckpointSaved():
+                self.saved = event.step
                 # A checkpoint is complete some time after its step.
                 self._metrics = {
                     step: kept
@@ -326,13 +429,14 @@ class Restarts:
         after its own step."""
         yield from self._tell(failing)
         self.failing, self._differs = None, False
+        self._away_since.clear()
         event = Recovered(
             self.attempt,
             step,
             max(0, self.furthest - step),
             time.monotonic() - failing.since,
             failing.cause.node,
-            "; ".join(failing.texts),
+            "; ".join(filter(None, (*failing.texts, failing.fewer))),
             replaces=not self.compares,
             workers={
                 node: max(0, self._begun_steps[node] - done)
