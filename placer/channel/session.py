@@ -274,6 +274,10 @@ class Session(Channel, Carrier):
             )
         self._joined = self.incarnations.has_been_in_attempt = True
 
+    def move(self, peer: str, address: str) -> None:
+        """Connect to a peer at another address from now on: its node has moved."""
+        self._endpoints[peer] = parse_endpoint(peer, address)
+
     def _absence(self, peer: str) -> str:
         where = show_endpoint(self._endpoints[peer])
         text = f"{peer} did not join within {self._join_timeout:g} s ({where})"

@@ -57,6 +57,7 @@ AUTO = "auto"
 @click.option("--prediction", hidden=True)
 @click.option("--run-id", default="", hidden=True)
 @click.option("--attempt", type=click.IntRange(min=0), default=0, hidden=True)
+@click.option("--guard-fd", type=click.IntRange(min=0), hidden=True)
 def run_command(
     build: Path,
     node: str,
@@ -71,6 +72,7 @@ def run_command(
     prediction: str | None,
     run_id: str,
     attempt: int,
+    guard_fd: int | None,
     **options: Any,
 ) -> None:
     """Run one node of BUILD.
@@ -80,7 +82,8 @@ def run_command(
     need their addresses (--endpoints, --hosts) and a key (--key). The first node of the
     build prints the result. Before a node joins the others, it checks that the first rows
     of its files fit the model. With --checkpoint or --save-params, Ctrl-C or SIGTERM on
-    any node stops all nodes after the same step, and they save.
+    any node stops all nodes after the same step, and they save. With --restarts, the
+    command starts the node again after a failure.
 
     If BUILD is -, the node reads the build and the key from standard input, and ends when
     standard input closes. `placer launch BUILD --hosts FILE` starts nodes this way.
@@ -92,26 +95,33 @@ def run_command(
         remote = become_node()
         build, report_fd, order_fd = remote.build, remote.report_fd, remote.order_fd
     launched = report_fd is not None
+    is_guard = bool(options["restarts"]) and not launched and guard_fd is None
     if events is not None:
-        report_fd = _open_events(events)
-    from placer.launcher.checks import check_output_files
+        report_fd = _open_events(events, keep=guard_fd is not None)
+        if events == "-" and not is_guard:
+            os.dup2(2, 1)
+    from placer.launcher.checks import check_can_go_back, check_output_files
     from placer.launcher.data_check import check_build_data
     from placer.launcher.engines.surroundings import look_around
+    from placer.launcher.guard import begin_guarded, guard_of
     from placer.launcher.hosts import read_hosts
     from placer.launcher.parent import end_with_parent
     from placer.plan.plan import read_plan
     from placer.report.outcome import result_lines
-    from placer.runtime.control.option_checks import check_base_port
+    from placer.runtime.control.option_checks import check_base_port, check_effects
     from placer.runtime.control.options import Options
     from placer.runtime.control.result import PredictionResult
     from placer.runtime.prediction.request import read_request
     from placer.runtime.process.entry_point import default_endpoints, run
+    from placer.runtime.process.guard_notes import GuardNotes
     from placer.runtime.signals.interruption import interruption_of
     from placer.runtime.signals.node_signals import NodeSignals
     from placer.runtime.signals.signals import signals_piped
 
     if launched:
         end_with_parent()
+    if guard_fd is not None:
+        begin_guarded(guard_fd)
     plan = read_plan(build)
     chosen = Options(**options)
     names, is_auto = [*plan.processes], node == AUTO
@@ -138,6 +148,10 @@ def run_command(
         return addresses | (endpoints or {})
 
     check_base_port(chosen.base_port, addresses_from)
+    if is_guard:
+        check_effects(plan, chosen)
+        check_can_go_back(plan, build, chosen)
+        guard_of(node, chosen.restarts, run_id, report_fd, order_fd).run()
     if not launched and not is_auto and events is None:
         # This node was started by hand.
         check_build_data(plan, build, plan.process(node))
@@ -161,6 +175,7 @@ def run_command(
                 prediction=read_request(prediction) if prediction else None,
                 run_id=run_id,
                 attempt=attempt,
+                guard=None if guard_fd is None else GuardNotes(guard_fd),
                 signals=signals,
             )
         except PlacerError as error:
@@ -177,15 +192,13 @@ def run_command(
             signals.raise_first(result.steps)
 
 
-def _open_events(path: str) -> int:
-    """Return a descriptor for events; for `-`, redirect prints to standard error."""
+def _open_events(path: str, *, keep: bool) -> int:
+    """Return a descriptor for events. If `keep`, they follow those in the file."""
     if path == "-":
-        events = os.dup(1)
-        os.dup2(2, 1)
-        return events
+        return os.dup(1)
+    # The guard of a node writes to the same file.
+    mode = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
     try:
-        return os.open(
-            path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644
-        )
+        return os.open(path, mode if keep else mode | os.O_TRUNC, 0o644)
     except OSError as error:
         raise PlacerError(f"cannot write '{path}': {error.strerror}") from None

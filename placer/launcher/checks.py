@@ -65,10 +65,8 @@ def check_launch(
     refuse_at_import("placer.launch", spec.parent, plan.modules)
     if machines is not None:
         if options.restarts:
-            raise PlacerError(
-                "'restarts' (--restarts) needs all nodes on this machine",
-                hint="remove the option, and continue a failed run with --resume",
-            )
+            check_can_go_back(plan, build, options)
+            _check_starts_again(machines)
         if isinstance(machines, Hosts):
             _check_hosts(plan, options, machines)
         elif options.base_port is not None:
@@ -89,6 +87,30 @@ def check_launch(
     check_here(plan, spec, options)
     _check_outside(plan, build, options)
     return plan, options
+
+
+def check_can_go_back(plan: Plan, build: Path, options: Options) -> None:
+    """Raise PlacerError if a run with `--restarts` has no folder of checkpoints, and no launcher
+    on the machine of its control node that could make one."""
+    if checkpoint_settings(plan, build, options) is None:
+        raise PlacerError(
+            "'restarts' (--restarts) needs 'checkpoint' (--checkpoint DIR): after a failure,"
+            " all nodes go back to a checkpoint",
+            hint=f"name a folder on the machine of {plan.control}, or one that all machines"
+            " share",
+        )
+
+
+def _check_starts_again(machines: Hosts | OnEngine) -> None:
+    if isinstance(machines, Hosts):
+        again, name = machines.starts_again, "--hosts"
+    else:
+        again, name = machines.starts_again, f"--on {machines.name}"
+    if not again:
+        raise PlacerError(
+            f"'restarts' (--restarts) cannot be used with {name}",
+            hint="remove the option, and continue a failed run with --resume",
+        )
 
 
 def _default_folder(build: Path, options: Options) -> Path:

@@ -3,6 +3,7 @@ job."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -54,6 +55,11 @@ class OnEngine:
     def engine(self) -> Engine:
         return find_engine(self.name)
 
+    @property
+    def starts_again(self) -> bool:
+        """Whether the engine supports `--restarts`."""
+        return getattr(self.engine, "RESTARTS", False)
+
     @cached_property
     def options(self) -> dict[str, Any]:
         """The values of all options of the engine, with defaults."""
@@ -80,6 +86,8 @@ def request_job(build: Path, plan: Plan, options: Options, on: OnEngine) -> JobR
         arguments=node_arguments(replace(options, key=None, base_port=None)),
         data=on.data,
         key=find_key(options.key) or new_key(),
+        run_id=secrets.token_hex(8) if options.restarts else "",
+        restarts=options.restarts,
         reads=_named_files(options, "read"),
         writes=_named_files(options, "written"),
         folders=_named_files(options, "folder"),

@@ -104,7 +104,7 @@ def run_processes(
                             run_id,
                         )
                         start = exits.enter_context(starter)
-                    restarts = partial(_restarts, plan, options, wait)
+                    restarts = partial(_restarts, plan, options, wait=wait)
                     if earlier is not None:
                         start = partial(start, attempt=earlier.next_attempt)
                         control = NodeId(plan.control).process
@@ -179,8 +179,11 @@ def _run_job(
         if followed.goes_on:
             logs.outlive_launcher()
         queue = calls if calls is not None else CallbackQueue(())
+        restarts = _restarts(plan, options, None) if options.restarts else None
         try:
-            return supervise(followed.nodes, watch, signals, interruption, queue)
+            return supervise(
+                followed.nodes, watch, signals, interruption, queue, restarts
+            )
         finally:
             if followed.remains:
                 watch(NodeWarning(followed.remains))
@@ -315,7 +318,7 @@ def launch_nodes(
 
 
 def _restarts(
-    plan: Plan, options: Options, wait: float | None, start: StartAgain
+    plan: Plan, options: Options, start: StartAgain | None, *, wait: float | None = None
 ) -> Restarts:
     return Restarts(
         options.restarts,

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from placer.channel.endpoint import parse_endpoint
 from placer.channel.keys import find_key, new_key
@@ -53,6 +53,7 @@ class Hosts:
     ssh: str = "ssh"
     python: str | None = None
     data: Path | None = None
+    starts_again: ClassVar[bool] = False
 
 
 def remote_starter(

@@ -18,6 +18,7 @@ from msgspec import structs
 
 from placer.errors import RunError
 from placer.launcher.cause import Failure, choose_root_cause
+from placer.launcher.pauses import pause_before
 from placer.launcher.watched_node import WatchedNode
 from placer.place.node_kinds import NodeId
 from placer.report.numbers import plural
@@ -36,10 +37,6 @@ from placer.runtime.control.events import (
 )
 from placer.runtime.control.result import Restart
 
-FIRST_PAUSE: Final = 1.0
-"""Seconds before a process is started again that has ended twice without joining the others.
-Each further time the pause is twice as long."""
-LONGEST_PAUSE: Final = 30.0
 ROOT_GRACE: Final = 3.0
 """Seconds for the root cause of a failure to be reported after the first report."""
 LEAVE_GRACE: Final = 5.0
@@ -119,7 +116,7 @@ class Restarts:
     Attributes:
         limit: the value of `--restarts`.
         control: the process of the control node.
-        start: starts a process again.
+        start: starts a process again; None if the guard of each process does.
         lost_after: the value of `--lost-after`.
         compares: whether repeated steps have the same metrics. They are then compared and
             hidden; otherwise they are passed on.
@@ -136,7 +133,7 @@ class Restarts:
 
     limit: int
     control: str
-    start: StartAgain
+    start: StartAgain | None
     lost_after: float
     compares: bool
     attempt: int = 1
@@ -192,6 +189,8 @@ class Restarts:
             failing.start = None
         if not event.root:  # otherwise the process ends
             failing.staying.discard(process)
+        elif self.is_guarded:
+            self._note_down(failing, process)
 
     def note_exit(self, node: str, failure: Failure, *, joined: bool) -> Failure | None:
         """Note that a process has ended, and plan its next start.
@@ -205,11 +204,7 @@ class Restarts:
             The failure that ends the run, if the process does not come up; else None.
         """
         if (failing := self.failing) is not None:
-            failing.staying.discard(node)
-            failing.down.add(node)
-            failing.ends[node] += 1
-            if node == self.control:
-                failing.start = None
+            self._note_down(failing, node)
         self._early_ends[node] = 0 if joined else self._early_ends[node] + 1
         self._away_since.setdefault(node, time.monotonic())
         ends = self._early_ends[node]
@@ -224,8 +219,7 @@ class Restarts:
                 f"{failure.text}\n  it has failed {failing.ends[node]} times in a row"
             )
             return replace(failure, text=text)
-        pause = 0.0 if ends < 2 else min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (ends - 2))
-        self._due[node] = time.monotonic() + pause
+        self._due[node] = time.monotonic() + pause_before(ends)
         return None
 
     @property
@@ -290,6 +284,13 @@ class Restarts:
             failing.start, failing.fewer = None, fewer
         return self
 
+    def _note_down(self, failing: _Failing, node: str) -> None:
+        failing.staying.discard(node)
+        failing.down.add(node)
+        failing.ends[node] += 1
+        if node == self.control:
+            failing.start = None
+
     def due(self, now: float) -> Iterator[str]:
         """Yield the processes to start now."""
         for node, at in [*self._due.items()]:
@@ -316,12 +317,18 @@ class Restarts:
         return replace(failure, node=last.node, text=text)
 
     @property
+    def is_guarded(self) -> bool:
+        """Whether each process has a guard, which starts it again."""
+        return self.start is None
+
+    @property
     def begun(self) -> int:
         """The number of attempts that have begun to train."""
         return len(self.done) + 1
 
     def start_again(self, child: WatchedNode) -> WatchedNode:
         """Start the process of a node again."""
+        assert self.start is not None
         return self.start(child, self.attempt if self._is_shown else 0)
 
     @property
@@ -334,6 +341,8 @@ class Restarts:
         next one: they are frozen, or have taken too long."""
         if (failing := self.failing) is None:
             self._frozen_since.clear()
+            return
+        if self.is_guarded:
             return
         now = time.monotonic()
         elapsed = now - failing.left_at

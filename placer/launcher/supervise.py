@@ -23,6 +23,7 @@ from placer.runtime.callbacks.callbacks import MAX_PENDING, CallbackQueue
 from placer.runtime.control.events import (
     AFTER_LAST_BARRIER,
     CONNECTING,
+    DONE,
     IMPORTING,
     Event,
     Left,
@@ -31,6 +32,7 @@ from placer.runtime.control.events import (
     SignalReceived,
     State,
     Step,
+    is_cut,
     read_event,
 )
 from placer.runtime.control.result import Outcome, PredictionResult, Result
@@ -427,7 +429,7 @@ class _Supervisor:
     def _is_result_pending(self) -> bool:
         """True if a running process may still produce the missing result."""
         return self.result is None and any(
-            self._state_of(child) != "done"
+            self._state_of(child) != DONE
             and child.node not in self.reporters
             and not child.is_stopped()
             for child in self.running
@@ -449,7 +451,7 @@ class _Supervisor:
         """Read once and handle the events; return True if there may be more."""
         lines, more = child.read_lines()
         for line in lines:
-            if self.phase is not Phase.ENDING:
+            if self.phase is not Phase.ENDING and not is_cut(line):
                 self._handle_event(child, read_event(child.node, line))
         if child.reports_ended and child.report_fd in self.selector.get_map():
             self.selector.unregister(child.report_fd)
@@ -463,7 +465,15 @@ class _Supervisor:
                     failure = cause.failure_from_report(event)
                     joined = self.joined & {child.node for child in self.running}
                     self.restarts.note_left(event, failure, joined)
-                if event.root:
+                if (
+                    event.root
+                    and self.restarts is not None
+                    and self.restarts.is_guarded
+                ):
+                    # The guard starts the process again, which reports its states.
+                    self.joined.discard(child.node)
+                    self.states.pop(child.node, None)
+                elif event.root:
                     self.reporters.add(child.node)
             case NodeFailure():
                 self.reporters.add(child.node)
@@ -513,7 +523,7 @@ class _Supervisor:
         self.selector.unregister(child.pidfd)
         child.reap()
         quiet = child.node not in self.reporters and self.phase is not Phase.ENDING
-        early = self._state_of(child) != "done" and self.result is None
+        early = self._state_of(child) != DONE and self.result is None
         has_failed = child.exit_status != 0 or early
         if has_failed and self._starts_again(child, is_reported=not quiet):
             return
@@ -527,7 +537,7 @@ class _Supervisor:
     def _starts_again(self, child: WatchedNode, *, is_reported: bool) -> bool:
         """Plan the next start of a process that has ended, if the run goes on."""
         restarts, node = self.restarts, child.node
-        if restarts is None or self.phase is not Phase.RUNNING:
+        if restarts is None or restarts.is_guarded or self.phase is not Phase.RUNNING:
             return False
         if self.failures or self.result is not None:
             return False

@@ -69,6 +69,9 @@ class JobRequest:
         grace: seconds after an interruption until all nodes must stop after the same
             step.
         deadline: seconds that the nodes then have to save.
+        run_id: the id of a run with `--restarts`, for the option `--run-id` of its nodes;
+            else empty.
+        restarts: the value of `--restarts`.
     """
 
     name: str
@@ -84,6 +87,8 @@ class JobRequest:
     saves: bool = False
     grace: float = 30.0
     deadline: float = 600.0
+    run_id: str = ""
+    restarts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +189,7 @@ class Engine(Protocol):
 
     Attributes:
         OPTIONS: the options of the engine.
+        RESTARTS: whether the engine starts nodes again for `--restarts`. May be missing.
     """
 
     OPTIONS: tuple[EngineOption, ...]

@@ -24,10 +24,12 @@ from placer.report.progress.view import (
 )
 from placer.runtime.control.events import (
     BEFORE_FIRST_STEP,
+    DONE,
     RUNNING,
     SAVING,
     STILL_WRITING,
     WAITING,
+    WRITING,
     Event,
     Message,
     Output,
@@ -301,6 +303,6 @@ _STYLES = {
     **dict.fromkeys(BEFORE_FIRST_STEP, "yellow"),
     RUNNING: "green",
     **dict.fromkeys((WAITING, RECOVERING), "yellow"),
-    **dict.fromkeys(("evaluating", SAVING, STILL_WRITING, "writing"), "cyan"),
-    "done": "dim",
+    **dict.fromkeys(("evaluating", SAVING, STILL_WRITING, WRITING), "cyan"),
+    DONE: "dim",
 }

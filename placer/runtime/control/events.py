@@ -54,7 +54,11 @@ SAVING: Final = "saving"
 """State of a node that stops and saves."""
 STILL_WRITING: Final = "writing a checkpoint"
 """State of a node that must finish writing a checkpoint before it can save the next one."""
-AFTER_LAST_BARRIER: Final = ("writing", "done")
+WRITING: Final = "writing"
+"""State of a node that writes the files of a result."""
+DONE: Final = "done"
+"""State of a node that has done its part of a run with a result."""
+AFTER_LAST_BARRIER: Final = (WRITING, DONE)
 """States of a node that has passed the last barrier."""
 
 
@@ -311,10 +315,19 @@ FAILED_LINE: Final = b'{"event": "failed"'
 """The first bytes of the lines of these events; see `write_event`."""
 
 
+CUT_LINE: Final = b"\x18\n"
+"""Ends a line that is incomplete, because its process was killed while it wrote the line."""
+
+
 def write_event(event: Event) -> bytes:
     """Return an event as a JSON line."""
     # A diverging loss is NaN or infinite. json supports such values; msgspec does not.
     return (json.dumps(msgspec.to_builtins(event)) + "\n").encode()
+
+
+def is_cut(line: bytes) -> bool:
+    """Whether a line of events, without its end, is incomplete (see `CUT_LINE`)."""
+    return line.endswith(CUT_LINE[:-1])
 
 
 def read_event(node: str, line: bytes) -> Event:

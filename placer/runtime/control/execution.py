@@ -17,6 +17,7 @@ from placer.runtime.control.checkpoint_settings import (
 )
 from placer.runtime.control.common_step import CommonStep
 from placer.runtime.control.events import (
+    BEFORE_FIRST_STEP,
     IMPORTING,
     READING,
     RUNNING,
@@ -177,6 +178,12 @@ class Execution:
     @property
     def is_control(self) -> bool:
         return self.me.name == self.plan.control
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether the node is on its way to the first step of an attempt after a failure."""
+        again = self.attempt > 1 or self.continues
+        return again and self.state in BEFORE_FIRST_STEP
 
     @property
     def has_begun(self) -> bool:

@@ -19,7 +19,7 @@ from placer.readers import Order
 from placer.runtime.batches.batches import Batches
 from placer.runtime.batches.opened_sources import PREDICTION, open_rows
 from placer.runtime.batches.same_rows import compare_rows
-from placer.runtime.control.events import COMPARING, READING, Predicted
+from placer.runtime.control.events import COMPARING, DONE, READING, WRITING, Predicted
 from placer.runtime.control.execution import Execution
 from placer.runtime.control.handshake import agree
 from placer.runtime.control.result import PredictionResult
@@ -125,9 +125,9 @@ def predict(
         counts = msgspec.to_builtins(execution.table_counts())
         reports = finish(execution, {"tables": counts})
         if execution.is_control:
-            execution.report_state("writing")
+            execution.report_state(WRITING)
     if not execution.is_control:
-        execution.report_state("done")
+        execution.report_state(DONE)
         return None
     held = (
         msgspec.convert(report["tables"], dict[str, TableCounts]) for report in reports
@@ -142,7 +142,7 @@ def predict(
         tables={name: counts.as_dict() for name, counts in add_counts(held).items()},
     )
     execution.report(result)
-    execution.report_state("done")
+    execution.report_state(DONE)
     return result
 
 

@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -80,7 +80,7 @@ class NodeRun:
     node: str
     nodes: Sequence[NodePlan]
     options: Options
-    addresses: Mapping[str, str]
+    addresses: dict[str, str]
     key: RunKey | None
     bind: str | None
     paced: bool
@@ -89,7 +89,7 @@ class NodeRun:
     report: Report
     pipe: EventQueue | None
     relayed: RelayedReport | None = None
-    on_attempt: Callable[[Execution], object] = lambda execution: None
+    on_attempt: list[Callable[[Execution], object]] = field(default_factory=list)
     on_end: Callable[[], object] = lambda: None
     number: int = 1
     has_begun: bool = False
@@ -134,6 +134,12 @@ class NodeRun:
             cause = replace(event.cause, is_final=False)
             return Left(self.node, attempt, cause, event.root, event.message)
         return event
+
+    def move(self, node: str, address: str) -> None:
+        """Use another address of a node, in this attempt and in later ones."""
+        self.addresses[node] = address
+        if self.channel is not None:
+            self.channel.move(node, address)
 
     def exit_without_launcher(self) -> None:
         """End this process, because its launcher has ended."""
@@ -205,7 +211,8 @@ class NodeRun:
                 )
                 execution.on_last_barrier = self.relayed.end
             watch_peers(executions, channel)
-            self.on_attempt(execution)
+            for call in self.on_attempt:
+                call(execution)
             with ExitStack() as contexts:
                 if self.pipe is not None:
                     contexts.enter_context(_states_reported(executions))

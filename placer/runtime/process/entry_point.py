@@ -2,7 +2,7 @@
 
 The process ends together with the other processes of the run:
 
-- The launcher writes orders to `order_fd`. After `STOP_ORDER`, all nodes stop after the same
+- The launcher writes orders to `order_fd`. After an order to stop, all nodes stop after the same
   step and save (see `common_step`). The end of the file means that the launcher has ended.
 - The process reports signals to its launcher. Without a launcher, it decides how to react
   (see `node_signals`).
@@ -34,7 +34,7 @@ from placer.runtime.callbacks.printed_output import report_output
 from placer.runtime.control.common_step import Action
 from placer.runtime.control.events import Event, Output, Report, show_output
 from placer.runtime.control.failure import failure_event
-from placer.runtime.control.launcher_orders import STEP_CALLED, STOP_ORDER
+from placer.runtime.control.launcher_orders import OrderReader
 from placer.runtime.control.option_checks import check_effects, check_encryption
 from placer.runtime.control.options import Options
 from placer.runtime.control.pace import ControlPace
@@ -45,7 +45,7 @@ from placer.runtime.prediction.request import PredictionRequest
 from placer.runtime.process.attempts import EXIT_TIMEOUT, NodeRun
 from placer.runtime.process.cores import take_core
 from placer.runtime.process.gpus import take_gpus
-from placer.runtime.signals.interruption import Interruption
+from placer.runtime.process.guard_notes import GuardNotes
 from placer.runtime.signals.node_signals import NodeSignals
 from placer.system.caches.compilation import keep_compiled
 from placer.system.caches.folder import trim_caches
@@ -83,6 +83,7 @@ def run(
     bind: str | None = None,
     run_id: str = "",
     attempt: int = 0,
+    guard: GuardNotes | None = None,
     prediction: PredictionRequest | None = None,
     signals: NodeSignals | None = None,
 ) -> Outcome | None:
@@ -98,10 +99,10 @@ def run(
             use consecutive ports on loopback, starting at `options.base_port`.
         report_fd: a file descriptor to write events to, one JSON object per line. Without
             it, warnings go to standard error.
-        order_fd: a file descriptor to read the orders of the launcher from, for the control
-            node. `STOP_ORDER` stops all nodes after the same step, without a last
-            evaluation. `STEP_CALLED` means that the callbacks have finished a step. The end
-            of the file means that the launcher has ended. The caller closes it.
+        order_fd: a file descriptor to read the orders of the launcher from (see
+            `placer.runtime.control.launcher_orders`). A stop is without a last evaluation, and
+            only the control node can obey it. The end of the file means that the launcher
+            has ended. The caller closes it.
         paced: whether the steps wait for callbacks in the launcher.
         alone: whether no launcher reads the events. The node then decides how to react to
             signals, and continues if events cannot be written.
@@ -113,6 +114,7 @@ def run(
             launcher chooses it.
         attempt: the last attempt of a run that has trained, if this process takes the place
             of another one; otherwise 0.
+        guard: tells the guard of this process how it goes on (`placer.launcher.guard`).
         prediction: predict these rows instead of training.
         signals: handles the signals to this process; by default the caller handles them.
 
@@ -142,10 +144,10 @@ def run(
         addresses[name] = address
     check_encryption(options, addresses)
     launched = report_fd is not None and not alone
-    if options.restarts and not launched:
+    if options.restarts and not launched and guard is None:
         raise PlacerError(
-            "'restarts' (--restarts) has no effect: no launcher starts this node again",
-            hint="use `placer launch`, or remove the option",
+            "'restarts' (--restarts) has no effect: nothing starts this node again",
+            hint="use `placer launch` or the command `placer run`, or remove the option",
         )
     if launched:  # otherwise an engine may already have assigned cores
         take_core(plan, node, addresses)
@@ -169,7 +171,9 @@ def run(
     if signals is not None and launched:
         signals.report_to(node, report)
     elif signals is not None:
-        report = partial(_note_and_report, signals.interruption, report)
+        report = partial(_note_and_report, signals.interruption.note, report)
+    if guard is not None:
+        report = partial(_note_and_report, guard.note, report)
     process = NodeRun(
         plan,
         folder,
@@ -191,7 +195,9 @@ def run(
     if signals is not None:
         process.on_end = signals.unwind
     if signals is not None and not launched:
-        process.on_attempt = partial(signals.obey, reports=pipe is not None)
+        process.on_attempt.append(partial(signals.obey, reports=pipe is not None))
+    if guard is not None:
+        process.on_attempt.append(guard.begin)
     try:
         if order_fd is not None:
             _start_order_thread(order_fd, process)
@@ -229,8 +235,8 @@ def _show_tables(plan: Plan, nodes: Sequence[NodePlan]) -> None:
             print("\n".join(table_lines(plan, node)), file=sys.stderr, flush=True)
 
 
-def _note_and_report(interruption: Interruption, report: Report, event: Event) -> None:
-    interruption.note(event)
+def _note_and_report(note: Report, report: Report, event: Event) -> None:
+    note(event)
     report(event)
 
 
@@ -243,13 +249,17 @@ def _start_order_thread(fd: int, process: NodeRun) -> None:
     """Start a thread that executes orders from `fd`. At its end, it ends the process."""
 
     def read() -> None:
-        while orders := os.read(fd, 4096):
+        reader = OrderReader()
+        while data := os.read(fd, 4096):
+            orders = reader.read(data)
+            for node, address in orders.addresses.items():
+                process.move(node, address)
             execution = process.execution
             if execution is None:  # between two attempts; the launcher orders again
                 continue
             if isinstance(execution.pace, ControlPace):
-                execution.pace.steps_called(orders.count(STEP_CALLED))
-            if STOP_ORDER in orders:
+                execution.pace.steps_called(orders.steps)
+            if orders.stops:
                 with suppress(Aborted):  # the attempt has failed
                     execution.common_step.request(Action.STOP)
         process.exit_without_launcher()

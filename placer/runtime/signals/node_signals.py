@@ -45,6 +45,8 @@ class NodeSignals:
         self._is_unwinding = False
         self._is_over = False
         self._reports = False
+        self._execution: Execution | None = None
+        self._asked: Execution | None = None  # the attempt that was asked to stop
 
     def report_to(self, node: str, report: Report) -> None:
         """Start to report signals to the launcher of `node`, until the process ends."""
@@ -58,23 +60,26 @@ class NodeSignals:
         _start_thread(run)
 
     def obey(self, execution: Execution, *, reports: bool) -> None:
-        """Start to react to signals until `close`, in a node without a launcher.
+        """React to signals until `close`, in a node without a launcher.
 
-        If `reports`, the signals are also reported as events.
+        Called at the beginning of each attempt. If `reports`, the signals are also reported as
+        events.
         """
         self._reports = reports
+        with self._lock:
+            is_first, self._execution = self._execution is None, execution
+        if is_first:
+            _start_thread(self._obey_signals)
 
-        def run() -> None:
-            while not self._pipe.has_ended:
-                number = self._pipe.next(
-                    POLL_INTERVAL if self._signals.received else None
-                )
-                with self._lock:
-                    if self._is_over:
-                        return
-                    self._obey(execution, number)
-
-        _start_thread(run)
+    def _obey_signals(self) -> None:
+        while not self._pipe.has_ended:
+            is_asked = bool(self._signals.received) or self._asked is not None
+            number = self._pipe.next(POLL_INTERVAL if is_asked else None)
+            with self._lock:
+                if self._is_over:
+                    return
+                assert self._execution is not None
+                self._obey(self._execution, number)
 
     def unwind(self) -> None:
         """Note that the compute thread has left the run and now closes its channel."""
@@ -100,8 +105,10 @@ class NodeSignals:
 
     def _obey(self, execution: Execution, number: int | None) -> None:
         """React to the signals so far, and to a new signal `number`. Holds the lock."""
+        has_failed = self._asked not in (None, execution)
+        if number == STOP_SIGNAL or (has_failed and execution.step):
+            self._ask_to_stop(execution)
         if number == STOP_SIGNAL:
-            _start_thread(lambda: _request_stop(execution))
             number = None
         if number is not None:
             self._signals.add(number)
@@ -121,16 +128,22 @@ class NodeSignals:
             execution.state,
             # The reader of the reported signal shows the warning.
             (lambda warning: None) if self._reports else execution.report,
-            # In a thread, because a request may wait until a peer has received messages.
-            stop=lambda: _start_thread(lambda: _request_stop(execution)),
+            stop=lambda: self._ask_to_stop(execution),
             end=lambda: self._end_run(execution),
+            recovers=execution.goes_back,
         )
+
+    def _ask_to_stop(self, execution: Execution) -> None:
+        # A request may wait until a peer has received messages.
+        self._asked = execution
+        _start_thread(lambda: _request_stop(execution))
 
     def _end_run(self, execution: Execution) -> None:
         """End the run. After a second signal, also end this process immediately."""
         self._ended_at = time.monotonic()
         what, where = self.interruption.cause, execution.where()
-        cause = Cause(execution.me.name, where, what, is_interruption=True)
+        node = execution.me.name
+        cause = Cause(node, where, what, is_interruption=True, is_final=True)
         execution.channel.abort(cause)
         if len(self._signals.received) > 1:
             self._exit()

@@ -272,21 +272,21 @@ def signals_piped(*, launched: bool) -> Iterator[SignalPipe]:
 
     Args:
         launched: whether a launcher started this process with signals blocked. If true, the
-            signals are unblocked now and ignored after the context, because the launcher
-            ends the process. If false, `STOP_SIGNAL` is written to the pipe as well.
+            signals are ignored after the context, because the launcher ends the process. If
+            false, `STOP_SIGNAL` is written to the pipe as well. The signals are unblocked now.
     """
+    handled = END_SIGNALS if launched else (*END_SIGNALS, STOP_SIGNAL)
     read, write = os.pipe()
     for fd in (read, write):
         os.set_blocking(fd, False)
     fd_before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     before = {
         each: signal.signal(each, _do_nothing)
-        for each in (END_SIGNALS if launched else (*END_SIGNALS, STOP_SIGNAL))
+        for each in handled
         if signal.getsignal(each) not in (signal.SIG_IGN, None)
     }
     end_restoring = _restore_in_forks(before)
-    if launched:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, END_SIGNALS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, handled)
     try:
         yield SignalPipe(read)
     finally:

@@ -22,8 +22,10 @@ from placer.runtime.control.common_step import Action
 from placer.runtime.control.divergence import LossWatch
 from placer.runtime.control.events import (
     COMPARING,
+    DONE,
     LOADING,
     SAVING,
+    WRITING,
     NodeWarning,
 )
 from placer.runtime.control.execution import Execution
@@ -257,9 +259,9 @@ def _finish(training: Training) -> Result | None:
     reports = finish(execution, own)
     if not execution.is_control:
         settle(execution)
-        execution.report_state("done")
+        execution.report_state(DONE)
         return None
-    execution.report_state(SAVING if options.restarts else "writing")
+    execution.report_state(SAVING if options.restarts else WRITING)
     not_finite = (
         find_not_finite(parameters) if plan.settings.train.nan == "stop" else ""
     )
@@ -323,7 +325,7 @@ def _finish(training: Training) -> Result | None:
     )
     execution.report(result)
     settle(execution)
-    execution.report_state("done")
+    execution.report_state(DONE)
     return result
 
 

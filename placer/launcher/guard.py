@@ -1,0 +1,238 @@
+"""Starts the process of a node again: `placer run --restarts N` without a launcher.
+
+The process that a person or an engine has started becomes the guard of the node. It runs the
+same command as a child process, and again when that process is killed, or fails in a way that
+does not end the run. The child writes notes to a pipe (`placer.runtime.process.guard_notes`).
+The guard passes signals on. It ends with the status of the last process, and the child ends
+with the guard, also if the guard is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import select
+import signal
+import stat
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, NoReturn
+
+from placer.channel.cause import Cause
+from placer.channel.keys import VARIABLE
+from placer.launcher.child import Child
+from placer.launcher.parent import end_with_parent
+from placer.launcher.pauses import pause_before
+from placer.runtime.callbacks.event_queue import write_all
+from placer.runtime.control.events import CUT_LINE, Left, write_event
+from placer.runtime.process.guard_notes import (
+    ATTEMPT,
+    FAILED,
+    FINISHED,
+    JOINED,
+    OVER,
+    TRAINS,
+)
+from placer.runtime.process.interpreter import NODE_VARIABLES
+from placer.runtime.signals.signals import (
+    END_SIGNALS,
+    STOP_SIGNAL,
+    how_ended,
+    shell_status,
+)
+
+PASSED_ON: Final = (*END_SIGNALS, STOP_SIGNAL)
+"""The signals that a guard passes on to the node."""
+GUARD_FD: Final = "--guard-fd"
+_DESCRIPTOR: Final = re.compile("/proc/self/fd/([0-9]+)")
+READ_NOTES: Final = 10.0
+"""Seconds between two reads of the notes. Signals and the end of the node wake the guard."""
+
+
+def guard_of(
+    node: str, limit: int, run_id: str, events: int | None, orders: int | None
+) -> Guard:
+    """Return the guard of a node, for which this process was started.
+
+    Args:
+        node: the name of the node's process.
+        limit: the value of `--restarts`.
+        run_id: the id of the run; if empty, it gets one.
+        events: a descriptor of the node's events.
+        orders: a descriptor from which the node reads orders.
+    """
+    key = _DESCRIPTOR.fullmatch(os.environ.get(VARIABLE, ""))
+    used = [int(key[1])] if key else []
+    if orders is not None:
+        used.append(orders)
+    command = [sys.executable, *sys.orig_argv[1:]]
+    return Guard(node, limit, command, run_id or secrets.token_hex(8), events, used)
+
+
+def begin_guarded(fd: int) -> None:
+    """Begin a process that a guard has started, with the descriptor for its notes. It ends
+    with the guard. The signals that the guard passes on stay blocked until the process can
+    handle them."""
+    end_with_parent()
+    notes = select.poll()
+    notes.register(fd, 0)  # POLLERR is always reported.
+    if notes.poll(0):  # The guard has ended before.
+        os._exit(1)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGCHLD,))
+
+
+@dataclass(slots=True)
+class Guard:
+    """The guard of a node.
+
+    Attributes:
+        node: the name of the node's process.
+        limit: the value of `--restarts`.
+        command: the command line of the node.
+        run_id: the id of the run.
+        events: a descriptor of the node's events; None if they are not written.
+        inherited: more descriptors that the node uses.
+        attempt: the last attempt of the node.
+        trains: whether the run has trained.
+        signals: the signals so far.
+    """
+
+    node: str
+    limit: int
+    command: Sequence[str]
+    run_id: str
+    events: int | None = None
+    inherited: Sequence[int] = ()
+    attempt: int = 1
+    trains: bool = False
+    signals: list[int] = field(default_factory=list)
+    _pid: int = 0
+
+    def run(self) -> NoReturn:
+        """Run the node until the run is over for it, and exit with its status."""
+        # The node inherits the blocked signals, and unblocks them when it can handle them.
+        signal.pthread_sigmask(signal.SIG_BLOCK, (*PASSED_ON, signal.SIGCHLD))
+        early = 0
+        while True:
+            status, notes = self._run_once()
+            how = f"{self.node} {how_ended(status)}"
+            is_asked = -status in self.signals
+            if FINISHED in notes and status < 0 and not is_asked:
+                self._say(f"{how}, after its part of the run was done")
+                self._exit(0)
+            if FINISHED in notes or OVER in notes or status == 0 or is_asked:
+                self._exit(status)
+            if FAILED not in notes:  # it could not report its end itself
+                self._report(how)
+            early = 0 if JOINED in notes else early + 1
+            if early > self.limit:
+                self._say(f"{how}; it has ended {early} times before it joined")
+                self._exit(status)
+            self._say(f"{how}; it is started again")
+            self._pause(pause_before(early))
+
+    def _run_once(self) -> tuple[int, set[str]]:
+        """Run a process of the node; return its status and its notes."""
+        read, write = os.pipe()
+        os.set_blocking(read, False)
+        notes = b""
+        with Child.start(
+            [*self.command, *self._arguments(write)],
+            {**NODE_VARIABLES, **os.environ},
+            stdin=0,
+            stdout=1,
+            stderr=2,
+            pass_fds=(write, *self.inherited),
+        ) as child:
+            self._pid = child.pid
+            os.close(write)
+            if self.signals:  # The process that obeyed them has failed.
+                child.signal(STOP_SIGNAL)
+            while not child.ends_within(0.0):
+                number = self._wait(READ_NOTES)
+                if number is not None:
+                    child.signal(number)
+                notes += _read_all(read)
+            status = child.wait()
+            notes += _read_all(read)
+        os.close(read)
+        assert status is not None
+        lines = {*notes.decode().splitlines()}
+        begun = (each.removeprefix(ATTEMPT) for each in lines if ATTEMPT in each)
+        self.attempt = max([self.attempt, *map(int, begun)])
+        self.trains = self.trains or TRAINS in lines
+        return status, lines
+
+    def _arguments(self, fd: int) -> list[str]:
+        """Return the arguments that a guard adds to the command line of its node."""
+        given = [GUARD_FD, str(fd), "--run-id", self.run_id]
+        return [*given, "--attempt", str(self.attempt)] if self.trains else given
+
+    def _wait(self, seconds: float) -> int | None:
+        """Wait for a signal to pass on, or the end of a process; return the signal."""
+        found = signal.sigtimedwait((*PASSED_ON, signal.SIGCHLD), seconds)
+        if found is None or found.si_signo == signal.SIGCHLD:
+            self._reap_others()
+            return None
+        self.signals.append(found.si_signo)
+        return found.si_signo
+
+    def _reap_others(self) -> None:
+        """As the first process of a container, reap the processes that have lost their
+        parent."""
+        while os.getpid() == 1 and (found := os.waitid(os.P_ALL, 0, _ENDED)):
+            if found.si_pid == self._pid:
+                return
+            os.waitpid(found.si_pid, 0)
+
+    def _pause(self, seconds: float) -> None:
+        """Wait before the next start. A signal that ends a run ends the guard."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            number = self._wait(left)
+            if number in END_SIGNALS:
+                self._exit(-number)
+
+    def _report(self, how: str) -> None:
+        """Write the event of a node that has ended without it."""
+        if self.events is None:
+            return
+        cause = Cause(self.node, "", how.removeprefix(f"{self.node} "))
+        line = write_event(Left(self.node, self.attempt, cause, root=True))
+        with suppress(OSError):  # the node warns of events that cannot be written
+            write_all(self.events, (CUT_LINE if self._is_cut() else b"") + line)
+
+    def _is_cut(self) -> bool:
+        """Whether the last event may be incomplete."""
+        assert self.events is not None
+        size = os.fstat(self.events).st_size
+        if not stat.S_ISREG(os.fstat(self.events).st_mode):
+            return True
+        return size > 0 and os.pread(self.events, 1, size - 1) != b"\n"
+
+    def _say(self, text: str) -> None:
+        with suppress(OSError):
+            print(f"warning: {text}", file=sys.stderr, flush=True)
+
+    def _exit(self, status: int) -> NoReturn:
+        ended_by = next((n for n in self.signals if n in END_SIGNALS), None)
+        if status == 0 and ended_by is not None:
+            status = -ended_by  # A later process has stopped the run for this signal.
+        sys.stdout.flush()
+        os._exit(shell_status(status))
+
+
+_ENDED: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
+
+
+def _read_all(fd: int) -> bytes:
+    """Return the data that a pipe has now."""
+    data = b""
+    with suppress(BlockingIOError):
+        while more := os.read(fd, 1 << 16):
+            data += more
+    return data
