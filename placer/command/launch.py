@@ -321,6 +321,15 @@ def run_build(
     from placer.runtime.signals.interruption import interruption_of
     from placer.system.cores import usable_cores
 
+    chosen = elastic_run(
+        build,
+        plan,
+        options,
+        elastic,
+        machines=machines,
+        in_process=in_process,
+        folder=folder,
+    )
     stream = sys.stderr if as_json else sys.stdout
     with ExitStack() as exits:
         notes = []
@@ -352,20 +361,10 @@ def run_build(
                 logs=logs,
                 return_params=False,
                 tensorboard=tensorboard,
-                elastic=elastic,
                 note=note,
                 folder=folder,
             )
         else:
-            chosen = elastic_run(
-                build,
-                plan,
-                options,
-                elastic,
-                machines=machines,
-                in_process=False,
-                folder=folder,
-            )
             calls = exits.enter_context(
                 callback_queue(plan, build, options, tensorboard=tensorboard)
             )

@@ -7,13 +7,14 @@ batch is global, so that the mathematics stays the same.
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
-from dataclasses import replace as with_fields
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from itertools import count, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -113,7 +114,7 @@ class Elastic:
             place: the folder for the new build if the run has no folder.
 
         Raises:
-            RunError: if no build with enough nodes is possible.
+            PlacerError: if no build with enough nodes is possible.
         """
         before = counts_of(self.plan)
         left = before - Counter(NodeId(node).kind for node in lost)
@@ -123,8 +124,8 @@ class Elastic:
                 text = (
                     f"{left[kind]} of {number} {names} are left, and it needs {least}"
                 )
-                raise RunError(text)
-        self._check_unchanged()
+                raise PlacerError(text)
+        self.check_unchanged()
         kinds = sorted(before, key=lambda kind: [WORKER, SERVER, kind].index(kind))
         ranges = [
             range(left[kind], self.least.get(kind, before[kind]) - 1, -1)
@@ -141,7 +142,7 @@ class Elastic:
             write_build(build, compiled.files_in(build))
             self.build, self.plan = build, compiled.plan
             return
-        raise RunError(f"no smaller number of nodes can be compiled: {why}")
+        raise PlacerError(f"no smaller number of nodes can be compiled: {why}")
 
     def compile(self, counts: Mapping[str, int]) -> CompiledBuild:
         """Compile the spec for a number of nodes of each kind; by default, for the number of
@@ -161,14 +162,10 @@ class Elastic:
                 code=arguments.code,
             )
 
-    def _check_unchanged(self) -> None:
-        """Raise RunError if the spec does not give the build of the run any more."""
-        try:
-            digest = self.compile({}).plan.digest
-        except PlacerError as error:
-            raise RunError(f"the spec cannot be compiled any more: {error}") from error
-        if digest != self.digest:
-            raise RunError("the spec has changed since the start of the run")
+    def check_unchanged(self) -> None:
+        """Raise PlacerError if the spec does not give the first build any more."""
+        if self.compile({}).plan.digest != self.digest:
+            raise PlacerError(f"'{self.spec}' has changed since it was compiled")
 
 
 def elastic_run(
@@ -215,25 +212,25 @@ def elastic_run(
     sources = read_sources(build)
     if sources.arguments is None:
         raise _no_arguments_error(build, sources)
-    spec = str(build / sources.spec)
+    spec = os.path.normpath(build.resolve() / sources.spec)
     if function := sources.arguments.function:
         spec += f":{function}"
     elastic = Elastic(least, build, plan, plan.digest, spec, sources, folder)
-    if elastic.compile({}).plan.digest != plan.digest:
-        raise _error(
-            f"needs the spec of the build, but '{spec}' now gives another build than"
-            f" '{build}'",
-            "compile the spec again, and launch the new build",
-        )
-    try:
+    with _explained(f"needs the spec of '{build}'", "compile the spec again"):
+        elastic.check_unchanged()
+    counts = ",".join(f"{kind}={number}" for kind, number in least.items())
+    with _explained(f"cannot go down to {counts}", "choose larger numbers"):
         elastic.compile(least)
-    except PlacerError as error:
-        counts = ",".join(f"{kind}={number}" for kind, number in least.items())
-        raise _error(
-            f"names a number of nodes that cannot be compiled: {counts}\n{error}",
-            "choose a larger number in --elastic",
-        ) from error
     return elastic
+
+
+@contextmanager
+def _explained(text: str, hint: str) -> Iterator[None]:
+    """Add a text and a hint to an error."""
+    try:
+        yield
+    except PlacerError as error:
+        raise _error(f"{text}: {error}", hint) from error
 
 
 def _error(text: str, hint: str | None = None) -> PlacerError:
@@ -371,7 +368,7 @@ def run_elastic(
                 lost = error
             try:
                 elastic.shrink(lost.nodes, logs)
-            except RunError as why:
+            except PlacerError as why:
                 text = f"{lost.message}\n  the run cannot go on with fewer nodes: {why}"
                 raise RunError(text) from lost
             restarts = lost.restarts
@@ -380,7 +377,7 @@ def run_elastic(
                 addresses = remote_endpoints(before, options, machines)
                 file = Path(folder) / f"{elastic.build.name}.yaml"
                 write_hosts(file, hosts_left(elastic.plan, addresses, lost.nodes))
-                machines = with_fields(machines, file=file)
+                machines = replace(machines, file=file)
             watch(_event(elastic, before, lost, fewer))
 
 
