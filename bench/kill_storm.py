@@ -2,8 +2,9 @@
 
 Half of the kills wait for a process that reports a certain state, such as a load or a
 compilation; the others come at any time. One kill of ten takes a second process. Parameters
-and history must be equal, bit for bit. The processes that live on must not grow: their threads
-and descriptors are counted in each attempt, and their memory is measured.
+and history must be equal, bit for bit. An asynchronous run is compared with the replay of its
+recorded order. The processes that live on must not grow: their threads and descriptors are
+counted in each attempt, and their memory is measured.
 
     python bench/kill_storm.py FOLDER                       # all cases, some 80 minutes
     python bench/kill_storm.py FOLDER digits --seconds 180 --gap 3 12 --seed 1
@@ -69,11 +70,13 @@ class Case:
         spec: the text of the spec.
         settings: the settings that are changed.
         every: the interval of checkpoints.
+        is_ordered: whether the result depends on the order of messages.
     """
 
     spec: str
     settings: Mapping[str, object]
     every: str = "5s"
+    is_ordered: bool = False
 
 
 def cases() -> dict[str, Case]:
@@ -91,6 +94,9 @@ def cases() -> dict[str, Case]:
         "four_stages": ("train.optimizer",),
         "wide_deep_sparse": ("train.optimizer.1", "train.optimizer.2"),
         "digits_hybrid": ("train.optimizer.0", "train.optimizer.1"),
+        "digits_diloco": ("train.optimizer.0",),
+        "digits_async": ("train.optimizer.0",),
+        "digits_geo": ("train.optimizer.0",),
     }
     settings: dict[str, dict[str, object]] = {
         name: {"train.epochs": 100_000}
@@ -99,7 +105,11 @@ def cases() -> dict[str, Case]:
     }
     settings["digits_hybrid"]["train.optimizer.0.update"] = "sync"
     found = {
-        name: Case(pipeline if name == "four_stages" else texts[name], each)
+        name: Case(
+            pipeline if name == "four_stages" else texts[name],
+            each,
+            is_ordered=name in ("digits_async", "digits_geo"),
+        )
         for name, each in settings.items()
     }
     return found | {"digits_auto": replace(found["digits"], every="auto")}
@@ -226,9 +236,10 @@ class Storm:
 
 
 def run(
-    build: Path, folder: Path, steps: int, storm: Storm | None, every: str
+    build: Path, folder: Path, steps: int, storm: Storm | None, case: Case
 ) -> dict[str, Any]:
-    """Run a build; return its history and the bytes of its last checkpoint."""
+    """Run a build; return its history and the bytes of its last checkpoint, or of its
+    parameters if it has no fixed order."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     read = events_read()
@@ -242,7 +253,12 @@ def run(
             print(f"  {time.monotonic() - begin:6.1f} {event}", flush=True)
 
     begin = time.monotonic()
-    options = {} if storm is None else {"restarts": RESTARTS, "checkpoint_every": every}
+    options: dict[str, Any] = {}
+    order = folder.parent / "order"
+    if storm is not None:
+        options = {"restarts": RESTARTS, "checkpoint_every": case.every}
+    if case.is_ordered:
+        options["replay_order" if storm is None else "record_order"] = order
     try:
         result = placer.launch(
             build,
@@ -261,13 +277,15 @@ def run(
     history = [json.loads(line) for line in lines]
     for line in history:
         line.pop("seconds", None)
-    last = folder / "kept" / f"step-{steps:06}"
-    files = {
-        path.name: path.read_bytes()
-        for path in last.iterdir()
-        if path.name != "manifest.json"
-    }
-    assert files, last
+    files = {}
+    if not case.is_ordered:  # the replay saves at other positions of the order
+        last = folder / "kept" / f"step-{steps:06}"
+        files = {
+            path.name: path.read_bytes()
+            for path in last.iterdir()
+            if path.name != "manifest.json"
+        }
+        assert files, last
     files["parameters"] = (folder / "parameters.safetensors").read_bytes()
     return {
         "history": history,
@@ -306,9 +324,12 @@ def disturb(name: str, case: Case, args: argparse.Namespace) -> bool:
     rate = CALIBRATION / times[-1]
     steps = max(CALIBRATION, int(rate * args.seconds * SHARE))
     print(f"{name}: {steps} steps, {rate:.0f} a second, seed {args.seed}", flush=True)
-    plain = run(build, folder / "plain", steps, None, "")
     storm = Storm(random.Random(args.seed), tuple(args.gap))
-    disturbed = run(build, folder / "storm", steps, storm, case.every)
+    if not case.is_ordered:
+        plain = run(build, folder / "plain", steps, None, case)
+    disturbed = run(build, folder / "storm", steps, storm, case)
+    if case.is_ordered:
+        plain = run(build, folder / "plain", steps, None, case)
     differ = [
         file
         for file, found in plain["files"].items()
