@@ -20,10 +20,11 @@ from placer.command.option_groups import (
     grouped_option,
 )
 from placer.command.options import (
-    Parsed,
+    Pairs,
     build_argument,
     data_option,
     launch_hosts_option,
+    listed,
     on_option,
     run_options,
 )
@@ -79,17 +80,10 @@ _quiet_option = grouped_option(
 )
 
 
-def _read_least(text: str) -> object:
-    from placer.launcher.elastic import read_least
-
-    return read_least(text)
-
-
 _elastic_option = grouped_option(
     "Checkpoints",
     "--elastic",
-    metavar="KIND=N,…",
-    type=Parsed(_read_least),
+    **listed(Pairs("KIND=N", "worker=2,ps=1", "[1-9][0-9]{0,6}", int)),
     help="With --restarts: give up a node that has not come back within --join-timeout, and go "
     "on with fewer nodes, at least so many, such as worker=2,ps=1. Results then differ by "
     "rounding.",
@@ -293,7 +287,7 @@ def run_build(
     in_process: bool,
     quiet: bool,
     tensorboard: Path | None,
-    elastic: str | None,
+    elastic: dict[str, int] | None,
     machines: Hosts | OnEngine | None = None,
     note: Watch,
     folder: Callable[[], Path | None],

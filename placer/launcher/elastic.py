@@ -26,6 +26,7 @@ from placer.launcher.engine_job import OnEngine
 from placer.launcher.remote import Hosts, remote_endpoints
 from placer.launcher.restarts import NodesLost, Restarts
 from placer.launcher.supervise import Watch
+from placer.ops.normalization.batch_norm import REPLICA_NORM
 from placer.place.ids import format_nodes
 from placer.place.node_kinds import SERVER, WORKER, NodeId
 from placer.plan.plan import OF_RUN, Plan, Sources, read_sources
@@ -162,10 +163,13 @@ class Elastic:
                 code=arguments.code,
             )
 
-    def check_unchanged(self) -> None:
-        """Raise PlacerError if the spec does not give the first build any more."""
-        if self.compile({}).plan.digest != self.digest:
+    def check_unchanged(self) -> CompiledBuild:
+        """Return the first build, compiled again. Raises PlacerError if the spec does not give
+        it any more."""
+        compiled = self.compile({})
+        if compiled.plan.digest != self.digest:
             raise PlacerError(f"'{self.spec}' has changed since it was compiled")
+        return compiled
 
 
 def elastic_run(
@@ -208,7 +212,6 @@ def elastic_run(
     if not options.restarts:
         raise _error("needs 'restarts' (--restarts N)", "add --restarts 3")
     _check_counts(plan, least)
-    _check_rounding(plan)
     sources = read_sources(build)
     if sources.arguments is None:
         raise _no_arguments_error(build, sources)
@@ -217,7 +220,8 @@ def elastic_run(
         spec += f":{function}"
     elastic = Elastic(least, build, plan, plan.digest, spec, sources, folder)
     with _explained(f"needs the spec of '{build}'", "compile the spec again"):
-        elastic.check_unchanged()
+        compiled = elastic.check_unchanged()
+    _check_rounding(plan, compiled.files["graph.txt"].decode())
     counts = ",".join(f"{kind}={number}" for kind, number in least.items())
     with _explained(f"cannot go down to {counts}", "choose larger numbers"):
         elastic.compile(least)
@@ -259,8 +263,16 @@ def _check_counts(plan: Plan, least: Mapping[str, int]) -> None:
         )
 
 
-def _check_rounding(plan: Plan) -> None:
-    """Raise PlacerError if the number of nodes changes results by more than rounding."""
+def _check_rounding(plan: Plan, graphs: str) -> None:
+    """Raise PlacerError if the number of nodes changes results by more than rounding.
+
+    Args:
+        plan: the plan of a build.
+        graphs: the text of its graphs.
+    """
+    from placer.compiler.graph.text import parse_graphs
+
+    ops = [op for graph in parse_graphs(graphs) for op in graph.ops]
     tables = [table for node in plan.nodes for table in node.tables]
     modes = [table.mode for table in tables]
     modes += [table.mode for table in plan.sparse_tables]
@@ -273,6 +285,8 @@ def _check_rounding(plan: Plan) -> None:
         why = (
             f"'{next(iter(plan.parts))}' computes each batch in parts (batch: replica)"
         )
+    elif any(op.kind == REPLICA_NORM.kind for op in ops):
+        why = "a batch_norm normalizes each worker's own rows (scope: replica)"
     if why:
         raise _error(
             f"needs synchronous training, whose results only differ by rounding: {why}",

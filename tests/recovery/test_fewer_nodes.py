@@ -24,7 +24,7 @@ from placer.report.run_files import read_run
 from placer.runtime.control.events import Event, FewerNodes, Recovered, State
 
 BROKEN = (sys.executable, "-c", "raise SystemExit(3)")
-FROZEN = ("sleep", "60")
+FROZEN = (sys.executable, "-c", "import time; time.sleep(60)")
 """Processes in the place of a node's, which do not join the others."""
 
 
