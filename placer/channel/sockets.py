@@ -13,6 +13,7 @@ import os
 import socket
 import struct
 from typing import Final
+from weakref import WeakSet
 
 from placer.channel.endpoint import Endpoint, show_endpoint
 from placer.channel.resolver import Address, look_up
@@ -21,6 +22,17 @@ from placer.errors import RunError
 _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid
 BACKLOG: Final = 1024
 """The largest number of connections that wait to be accepted."""
+_OWN: Final[WeakSet[socket.socket]] = WeakSet()
+"""The sockets of this process. A fork, such as a process of a pool that reads rows, must not keep
+an address or a connection open."""
+
+
+def _close_in_fork() -> None:
+    for each in _OWN:
+        each.close()
+
+
+os.register_at_fork(after_in_child=_close_in_fork)
 
 
 def listen_unix(node: str, job: str, where: Endpoint) -> socket.socket:
@@ -100,6 +112,7 @@ def accept(listener: socket.socket) -> socket.socket | None:
     elif not is_same_user(connection):
         connection.close()
         return None
+    _OWN.add(connection)
     return connection
 
 
@@ -152,13 +165,16 @@ def _listen(
 
 
 def _unix_socket() -> socket.socket:
-    result = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    result.setblocking(False)
-    return result
+    return _made(socket.AF_UNIX)
 
 
 def _tcp_socket(address: Address) -> socket.socket:
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    return _made(family)
+
+
+def _made(family: int) -> socket.socket:
     result = socket.socket(family, socket.SOCK_STREAM)
     result.setblocking(False)
+    _OWN.add(result)
     return result

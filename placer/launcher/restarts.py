@@ -39,6 +39,8 @@ from placer.runtime.control.result import Restart
 
 ROOT_GRACE: Final = 3.0
 """Seconds for the root cause of a failure to be reported after the first report."""
+KEPT_METRICS: Final = 100_000
+"""The number of last steps whose metrics are compared with those of repeated steps."""
 LEAVE_GRACE: Final = 5.0
 """Seconds after `--lost-after` in which a process must have left a failed attempt."""
 GIVE_UP_BEFORE: Final = 0.5
@@ -146,6 +148,7 @@ class Restarts:
     saved: int = 0
     _away_since: dict[str, float] = field(default_factory=dict)
     _metrics: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    _last_step: int = 0
     _differs: bool = False
     _is_shown: bool = False
     _warned: set[str] = field(default_factory=set)
@@ -322,6 +325,11 @@ class Restarts:
         return self.start is None
 
     @property
+    def repeats(self) -> bool:
+        """Whether the nodes train again, but have not reached the furthest step."""
+        return self.failing is None and self._last_step < self.furthest
+
+    @property
     def begun(self) -> int:
         """The number of attempts that have begun to train."""
         return len(self.done) + 1
@@ -453,6 +461,7 @@ class Restarts:
             },
         )
         self._begun_steps.clear()
+        self._last_step = step
         self.done.append(event.restart)
         yield event
 
@@ -475,10 +484,13 @@ class Restarts:
 
     def _step(self, event: Step) -> Iterator[Event]:
         metrics = event.metrics, event.eval, event.epoch_metrics
+        self._last_step = event.step
         if event.step > self.furthest:
             self.furthest = event.step
             if self.compares:
                 self._metrics[event.step] = metrics
+            if len(self._metrics) > KEPT_METRICS:
+                del self._metrics[next(iter(self._metrics))]
             yield event
             return
         if not self.compares:

@@ -185,8 +185,12 @@ class _Supervisor:
         self._register(child.pidfd, partial(self._handle_exit, child))
 
     def _order_stop(self) -> None:
-        self.stops = 1 if self.restarts is None else self.restarts.begun
-        self.children[0].order_stop()
+        restarts = self.restarts
+        self.stops = 1 if restarts is None else restarts.begun
+        if restarts is not None and restarts.repeats:
+            self.stops -= 1  # It is ordered at the furthest step.
+        else:
+            self.children[0].order_stop()
 
     def _order_step(self) -> None:
         """Report a step to the control node, or warn that nodes do not wait for

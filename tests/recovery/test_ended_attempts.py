@@ -131,6 +131,23 @@ def test_a_signal_survives_a_crash(small, whole):
 
 
 @pytest.mark.slow
+def test_a_signal_while_steps_are_repeated_stops_at_the_furthest_step(small, whole):
+    run = Run()
+    small.prepare([Fault("ps:0", "step 20, call 1")])
+
+    def interrupt(event: object) -> None:
+        if isinstance(event, Recovered):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(SystemExit):
+        small.go_on(run, watch=interrupt, checkpoint_every="1h", steps=2000)
+    steps = run.seen.steps[-1]
+    assert run.seen.steps == [*range(1, steps + 1)]
+    ((_, manifest), *_) = list_checkpoints(small.files / "checkpoints")
+    assert 19 <= steps == manifest.progress.step < 2000
+
+
+@pytest.mark.slow
 def test_an_interrupt_while_a_run_recovers_ends_it_at_once(small):
     """A node does not come up again, so the other nodes wait for it."""
     run = Run()
