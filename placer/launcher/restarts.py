@@ -347,26 +347,23 @@ class Restarts:
     def stuck(self, children: Sequence[WatchedNode]) -> Iterator[WatchedNode]:
         """Yield the processes to kill, because they cannot leave a failed attempt or join the
         next one: they are frozen, or have taken too long."""
-        if (failing := self.failing) is None:
-            self._frozen_since.clear()
-            return
         if self.is_guarded:
             return
-        now = time.monotonic()
-        elapsed = now - failing.left_at
+        failing, now = self.failing, time.monotonic()
         for child in children:
+            node = child.node
             if not child.running:
                 continue
-            if child.node not in failing.staying:
-                if not child.is_stopped():
-                    self._frozen_since.pop(child.node, None)
-                elif now - self._frozen_since.setdefault(child.node, now) > (
-                    self.lost_after
-                ):
+            if failing is not None and node in failing.staying:
+                elapsed = now - failing.left_at
+                is_frozen = elapsed > ROOT_GRACE and child.is_stopped()
+                if is_frozen or elapsed > self.lost_after + LEAVE_GRACE:
                     yield child
-                continue
-            is_frozen = elapsed > ROOT_GRACE and child.is_stopped()
-            if is_frozen or elapsed > self.lost_after + LEAVE_GRACE:
+            elif failing is None and node in self.joined:
+                self._frozen_since.pop(node, None)  # otherwise its peers notice
+            elif not child.is_stopped():
+                self._frozen_since.pop(node, None)
+            elif now - self._frozen_since.setdefault(node, now) > self.lost_after:
                 yield child
 
     def news(self) -> Iterator[Event]:

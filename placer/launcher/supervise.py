@@ -326,8 +326,9 @@ class _Supervisor:
             self.since = time.monotonic()
         if time.monotonic() - self.since < grace:
             return
-        for child in self.running:
-            seconds = None if child.is_stopped() else grace
+        delays = [(child, child.is_stopped()) for child in self.running]
+        for child, is_frozen in sorted(delays, key=lambda each: not each[1]):
+            seconds = None if is_frozen else grace
             self.failures.append(cause.failure_from_delay(child, seconds))
         self._enter(Phase.ENDING)
 
@@ -548,7 +549,10 @@ class _Supervisor:
         failure = cause.failure_from_exit(child, self.states.get(node))
         if node in self.stuck:
             self.stuck.discard(node)
-            text = f"{node} did not leave the failed attempt, and was ended"
+            what = "did not leave the failed attempt"
+            if restarts.failing is None:
+                what = "was frozen before it joined the others"
+            text = f"{node} {what}, and was ended"
             failure = Failure(node, text, first_hand=False)
         # A process that the node has forked may keep the pipe open.
         if child.report_fd in self.selector.get_map():

@@ -14,19 +14,36 @@ LOST_AFTER = 4
 """Seconds; a busy machine must not delay the signs of life of another node for so long."""
 POINT = "step 5, call 2: "
 NODES = ("worker:0", "worker:1", "ps:0")
+POINTS = (
+    *((node, POINT) for node in NODES),
+    ("worker:1", "state connecting"),
+    ("ps:1", "state connecting"),
+    ("worker:1", "state comparing rows"),
+    ("ps:0", "state compiling"),
+    ("worker:1", "evaluation after step 6"),
+    ("worker:0", "checkpoint 7: "),
+    ("ps:0", "checkpoint 7: "),
+    ("ps:1", "before settle"),
+    ("worker:0", "before settle"),
+)
 
 
-@pytest.mark.parametrize("node", slow_but([], NODES))
-def test_a_node_that_is_frozen_for_a_while_goes_on(small, whole, node):
-    run = small.run(Fault(node, POINT, "freeze 5"))
+@pytest.mark.parametrize(("node", "point"), slow_but([], POINTS))
+def test_a_node_that_is_frozen_for_a_while_goes_on(small, whole, node, point):
+    run = small.run(Fault(node, point, "freeze 5"))
     check_undisturbed(run, whole, restarts=0)
 
 
-@pytest.mark.parametrize("node", slow_but(["ps:0"], NODES))
-def test_a_frozen_node_is_replaced(small, whole, node):
-    run = small.run(Fault(node, POINT, "freeze"), lost_after=LOST_AFTER)
+@pytest.mark.filterwarnings("ignore:.*after the run had a complete result")
+@pytest.mark.parametrize(("node", "point"), slow_but([("ps:0", POINT)], POINTS))
+def test_a_frozen_node_is_replaced(small, whole, node, point):
+    run = small.run(Fault(node, point, "freeze"), lost_after=LOST_AFTER)
     check_undisturbed(run, whole, restarts=None)
-    assert node in [each.node for each in run.result.restarts]
+    if point == "before settle":  # all files are complete
+        warning, *_ = run.result.warnings
+        assert warning.startswith(f"{node} did not end")
+    else:
+        assert node in [each.node for each in run.result.restarts]
 
 
 @pytest.mark.parametrize("node", slow_but([], NODES))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.faulty_runs import Fault, Faulty, Run, make_faulty
+from support.checkpointed import build
+from support.faulty_runs import Fault, Faulty, Run, make_faulty, small_spec
 from support.saved_rows import assert_same_tables
 from support.sparse_specs import write_sparse_spec
 
@@ -26,6 +27,28 @@ def test_a_run_that_fails_before_its_first_checkpoint_goes_back_to_the_named_one
     run = small.go_on(resume=kept / "step-000004")
     (restart,) = run.result.restarts
     assert restart.step == 4
+    assert (run.params, run.history) == (whole.params, whole.history)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [1, 3])
+def test_a_part_is_taken_from_a_checkpoint_of_another_model_once(small, tmp_path, step):
+    """The last layer has another name there."""
+    model = small_spec()
+    (scope,) = model["graph"]
+    output, logit = scope["ops"][2:4]
+    output["name"] = logit["in"] = "other"
+    placer.launch(
+        build(tmp_path, model, "another"),
+        steps=4,
+        checkpoint=tmp_path / "start",
+        checkpoint_every=1,
+    )
+    options = {"resume": tmp_path / "start/step-000002", "partial": True, "steps": 10}
+    options["checkpoint_every"] = 2
+    whole = small.run(**options)
+    run = small.run(Fault("ps:1", f"step {2 + step}, call 2"), **options)
+    assert len(run.result.restarts) == 1
     assert (run.params, run.history) == (whole.params, whole.history)
 
 
