@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Final
 import yaml
 
 from placer.errors import PlacerError, RunError, SpecWarning, did_you_mean
+from placer.launcher.absent import NodesLost
 from placer.launcher.engine_job import OnEngine
 from placer.launcher.remote import Hosts, remote_endpoints
-from placer.launcher.restarts import NodesLost, Restarts
+from placer.launcher.restarts import Restarts
 from placer.launcher.supervise import Watch
 from placer.ops.normalization.batch_norm import REPLICA_NORM
 from placer.place.ids import format_nodes

@@ -18,6 +18,7 @@ from msgspec import structs
 from placer.channel.keys import find_key, new_key, pass_key
 from placer.channel.ports import free_endpoints
 from placer.errors import PlacerError, RunError
+from placer.launcher.absent import Absent
 from placer.launcher.elastic import Elastic, run_elastic
 from placer.launcher.engine_job import OnEngine, followed_job
 from placer.launcher.forked_process import ForkError, ForkServer
@@ -326,7 +327,7 @@ def _restarts(
         start,
         options.lost_after,
         compares=plan.is_repeatable,
-        wait=wait,
+        absent=Absent(wait),
     )
 
 

@@ -16,15 +16,12 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from placer.errors import RunError
+from placer.launcher.absent import Absent
 from placer.launcher.cause import Failure, choose_root_cause
 from placer.launcher.pauses import pause_before
 from placer.launcher.watched_node import WatchedNode
 from placer.place.node_kinds import NodeId
-from placer.report.numbers import plural
 from placer.runtime.control.events import (
-    BEFORE_FIRST_STEP,
-    CONNECTING,
     CheckpointSaved,
     Event,
     Left,
@@ -43,28 +40,10 @@ KEPT_METRICS: Final = 100_000
 """The number of last steps whose metrics are compared with those of repeated steps."""
 LEAVE_GRACE: Final = 5.0
 """Seconds after `--lost-after` in which a process must have left a failed attempt."""
-GIVE_UP_BEFORE: Final = 0.5
-"""Seconds before `--join-timeout` at which a node is given up. The other nodes fail at that
-time, because they have waited for it."""
-_JOINING: Final = BEFORE_FIRST_STEP[BEFORE_FIRST_STEP.index(CONNECTING) + 1 :]
-"""The states that only a node of the present attempt reports."""
 
 StartAgain = Callable[[WatchedNode, int], WatchedNode]
 """Starts the process of a node again, in an attempt of a run that has trained, or in attempt 0
 of one that has not. Returns the process."""
-
-
-class NodesLost(RunError):  # noqa: N818 - names the state of the run
-    """Some nodes do not come back, and the run may go on with fewer.
-
-    Attributes:
-        nodes: why each process is given up, by name.
-        restarts: the restarts of the run so far.
-    """
-
-    def __init__(self, text: str, nodes: Mapping[str, str], restarts: Restarts) -> None:
-        super().__init__(text)
-        self.nodes, self.restarts = nodes, restarts
 
 
 @dataclass(slots=True)
@@ -127,9 +106,7 @@ class Restarts:
         done: the failures after which the run went on.
         failing: the failure from which the run recovers now, if any.
         joined: the processes that have joined the others since they were started.
-        wait: the seconds after which a node that has trained, and has not come back, is given
-            up; None if the run cannot go on with fewer nodes.
-        lost: why each process is given up, by name.
+        absent: the processes that have failed and not joined again.
         saved: the step of the last checkpoint of the run; 0 before the first one.
     """
 
@@ -143,10 +120,8 @@ class Restarts:
     done: list[Restart] = field(default_factory=list)
     failing: _Failing | None = None
     joined: set[str] = field(default_factory=set)
-    wait: float | None = None
-    lost: dict[str, str] = field(default_factory=dict)
+    absent: Absent = field(default_factory=Absent)
     saved: int = 0
-    _away_since: dict[str, float] = field(default_factory=dict)
     _metrics: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     _last_step: int = 0
     _differs: bool = False
@@ -166,8 +141,7 @@ class Restarts:
             self.failing = _Failing(time.monotonic())
         self.failing.failures.append(failure)
         if failure.node:
-            process = NodeId(failure.node).process
-            self._away_since.setdefault(process, time.monotonic())
+            self.absent.add(failure.node)
 
     def note_left(self, event: Left, failure: Failure, joined: set[str]) -> None:
         """Note that a process has left an attempt.
@@ -209,11 +183,11 @@ class Restarts:
         if (failing := self.failing) is not None:
             self._note_down(failing, node)
         self._early_ends[node] = 0 if joined else self._early_ends[node] + 1
-        self._away_since.setdefault(node, time.monotonic())
+        self.absent.add(node)
         ends = self._early_ends[node]
         if ends > self.limit:
-            if self._gives_up:
-                self.lost[node] = f"has failed {plural(ends, 'time')} before it joined"
+            if self._is_shown:
+                self.absent.give_up(node, ends)
             text = f"{failure.text}\n  it has failed {ends} times before it joined"
             return replace(failure, text=text)
         # The control node counts the attempts that it begins, and ends the run earlier.
@@ -225,32 +199,10 @@ class Restarts:
         self._due[node] = time.monotonic() + pause_before(ends)
         return None
 
-    @property
-    def _gives_up(self) -> bool:
-        """Whether the run may go on without a node."""
-        return self.wait is not None and self._is_shown
-
-    def overdue(self, now: float) -> Iterator[Failure]:
+    def overdue(self) -> Iterator[Failure]:
         """Yield a failure for each node that is given up, because it has not come back."""
-        if self.wait is None or not self._gives_up or self.failing is None:
-            return
-        why = f"has not come back within {self.wait:g} s"
-        for node, since in self._away_since.items():
-            is_late = now - since > max(0.0, self.wait - GIVE_UP_BEFORE)
-            if is_late and node not in self.lost:
-                self.lost[node] = why
-                yield Failure(node, f"{node} {why}", first_hand=True)
-
-    def lost_of(self, children: Sequence[WatchedNode]) -> dict[str, str]:
-        """Return why each process is given up. The processes of the same machine that have
-        not come back either are given up with it."""
-        hosts = {child.host for child in children if child.node in self.lost} - {""}
-        whys = [*self.lost.values()]
-        return self.lost | {
-            child.node: whys[0]
-            for child in children
-            if child.host in hosts and child.node in self._away_since
-        }
+        if self._is_shown and self.failing is not None:
+            yield from self.absent.overdue(time.monotonic())
 
     @property
     def next_attempt(self) -> int:
@@ -270,15 +222,10 @@ class Restarts:
         """
         self.attempt = self.next_attempt
         self.control, self.start = control, start
-        for each in (
-            self.joined,
-            self.lost,
-            self._metrics,
-            self._early_ends,
-            self._due,
-        ):
+        self.absent.clear()
+        for each in (self.joined, self._metrics, self._early_ends, self._due):
             each.clear()
-        for each in (self._away_since, self._frozen_since, self._begun_steps):
+        for each in (self._frozen_since, self._begun_steps):
             each.clear()
         if (failing := self.failing) is not None:
             failing.attempt = max(failing.attempt, self.attempt - 1)
@@ -401,8 +348,7 @@ class Restarts:
             case State():
                 begun = self._begun_steps
                 begun[event.node] = max(begun[event.node], event.step)
-                if event.state in _JOINING:
-                    self._away_since.pop(NodeId(event.node).process, None)
+                self.absent.note(event)
                 yield event
             case CheckpointSaved():
                 self.saved = event.step
@@ -443,7 +389,7 @@ class Restarts:
         after its own step."""
         yield from self._tell(failing)
         self.failing, self._differs = None, False
-        self._away_since.clear()
+        self.absent.clear()
         event = Recovered(
             self.attempt,
             step,

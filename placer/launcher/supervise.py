@@ -14,9 +14,10 @@ from msgspec.structs import replace
 
 from placer.errors import RunError
 from placer.launcher import cause
+from placer.launcher.absent import NodesLost
 from placer.launcher.cause import Failure
 from placer.launcher.frozen import FrozenNodes, describe
-from placer.launcher.restarts import NodesLost, Restarts
+from placer.launcher.restarts import Restarts
 from placer.launcher.watched_node import WatchedNode
 from placer.place.node_kinds import NodeId
 from placer.runtime.callbacks.callbacks import MAX_PENDING, CallbackQueue
@@ -307,7 +308,7 @@ class _Supervisor:
         for child in restarts.stuck(self.children):
             self.stuck.add(child.node)
             child.kill()
-        self.failures += restarts.overdue(time.monotonic())
+        self.failures += restarts.overdue()
         for node in restarts.due(time.monotonic()):
             index = [child.node for child in self.children].index(node)
             started = self.children[index] = restarts.start_again(self.children[index])
@@ -390,8 +391,9 @@ class _Supervisor:
             if how := self.interruption.how_to_continue:
                 text += f"\n  {how}"
             restarts = self.restarts
-            if restarts is not None and restarts.lost:
-                raise NodesLost(text, restarts.lost_of(self.children), restarts)
+            if restarts is not None and restarts.absent.lost:
+                lost = restarts.absent.lost_of(self.children)
+                raise NodesLost(text, lost, restarts)
             raise RunError(text)
         shown = [each for each in self.failures if each.first_hand] or self.failures[:1]
         when = "after the run had a complete result"

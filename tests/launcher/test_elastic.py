@@ -10,6 +10,7 @@ from support.small_models import SPECS, two_layers
 
 import placer
 from placer.errors import PlacerError
+from placer.launcher.absent import Absent
 from placer.launcher.cause import Failure
 from placer.launcher.elastic import (
     Elastic,
@@ -210,7 +211,7 @@ def test_the_nodes_keep_the_addresses_that_are_left(build, tmp_path):
 def trained(wait: float | None) -> Restarts:
     """The restarts of a run after step 5, when worker:1 is lost."""
     restarts = Restarts(
-        1, "worker:0", lambda child, n: child, 60.0, compares=True, wait=wait
+        1, "worker:0", lambda child, n: child, 60.0, compares=True, absent=Absent(wait)
     )
     for event in (Start(1, 9, 3), Step(5, 1, {"loss": 0.5})):
         assert list(restarts.pass_on(event)) == [event]
@@ -220,32 +221,36 @@ def trained(wait: float | None) -> Restarts:
 
 def test_a_node_is_given_up_that_does_not_come_back(monkeypatch):
     now = 100.0
-    monkeypatch.setattr("placer.launcher.restarts.time.monotonic", lambda: now)
+    monkeypatch.setattr("placer.launcher.absent.time.monotonic", lambda: now)
     restarts = trained(10.0)
     failure = Failure("ps:0", "ps:0 was killed", first_hand=True)
     now = 105.0
     assert restarts.note_exit("ps:0", failure, joined=True) is None
-    assert not [*restarts.overdue(now)]
+    assert not [*restarts.overdue()]
     [*restarts.pass_on(State("worker:1", "running", 5))]  # a report that is late
-    (late,) = restarts.overdue(110.0)
+    now = 110.0
+    (late,) = restarts.overdue()
     assert late.text == "worker:1 has not come back within 10 s"
-    assert restarts.lost == {"worker:1": "has not come back within 10 s"}
+    assert restarts.absent.lost == {"worker:1": "has not come back within 10 s"}
     [*restarts.pass_on(State("ps:0", "comparing rows"))]
-    assert not [*restarts.overdue(120.0)]
+    now = 120.0
+    assert not [*restarts.overdue()]
 
 
 def test_a_node_is_given_up_only_after_the_run_has_trained():
     failure = Failure("ps:0", "ps:0 was killed", first_hand=True)
-    restarts = Restarts(0, "worker:0", lambda child, n: child, 60, True, wait=9)
+    restarts = Restarts(
+        0, "worker:0", lambda child, n: child, 60, True, absent=Absent(9)
+    )
     final = restarts.note_exit("ps:0", failure, joined=False)
     assert final is not None
-    assert not restarts.lost
+    assert not restarts.absent.lost
     for wait in (None, 9.0):
         restarts = trained(wait)
         restarts.limit = 0
         assert restarts.note_exit("ps:0", failure, joined=False) is not None
         lost = {"ps:0": "has failed 1 time before it joined"} if wait else {}
-        assert restarts.lost == lost
+        assert restarts.absent.lost == lost
 
 
 def test_repeated_steps_of_fewer_nodes_are_hidden_and_not_compared():
