@@ -82,12 +82,13 @@ class Absent:
                 yield Failure(node, f"{node} {why}", first_hand=True)
 
     def lost_of(self, children: Sequence[WatchedNode]) -> dict[str, str]:
-        """Return why each process is given up. The absent processes of the same machine are
-        given up as well."""
+        """Return why each process is given up, in the order of `children`. The absent
+        processes of the same machine are given up as well."""
         hosts = {child.host for child in children if child.node in self.lost} - {""}
-        whys = [*self.lost.values()]
-        return self.lost | {
-            child.node: whys[0]
+        first = next(iter(self.lost.values()))
+        return {
+            child.node: self.lost.get(child.node, first)
             for child in children
-            if child.host in hosts and child.node in self._since.keys() - self.lost
+            if child.node in self.lost
+            or (child.host in hosts and child.node in self._since)
         }

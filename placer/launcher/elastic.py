@@ -411,7 +411,7 @@ def _event(elastic: Elastic, before: Plan, lost: NodesLost, fewer: str) -> Fewer
     for node, why in lost.nodes.items():
         by_reason.setdefault(why, []).append(node)
     reasons = "; ".join(
-        f"{format_nodes(nodes)} {why if len(nodes) == 1 else 'have' + why[3:]}"
+        f"{format_nodes(nodes).replace(', ', ' and ')} {why if len(nodes) == 1 else 'have' + why[3:]}"
         for why, nodes in by_reason.items()
     )
     saved = lost.restarts.saved

@@ -137,6 +137,8 @@ class Restarts:
 
     def fail(self, failure: Failure) -> None:
         """Note a failure of the present attempt."""
+        if self.failing is not None and self.absent.lost:
+            return  # The other nodes have waited for those that are given up.
         if self.failing is None:
             self.failing = _Failing(time.monotonic())
         self.failing.failures.append(failure)

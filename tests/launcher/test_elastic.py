@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -230,11 +231,33 @@ def test_a_node_is_given_up_that_does_not_come_back(monkeypatch):
     [*restarts.pass_on(State("worker:1", "running", 5))]  # a report that is late
     now = 110.0
     (late,) = restarts.overdue()
+    restarts.fail(Failure("worker:0", "worker:0 failed: it has waited", True))
+    assert restarts.failing.texts == ["worker:1 was killed"]
     assert late.text == "worker:1 has not come back within 10 s"
     assert restarts.absent.lost == {"worker:1": "has not come back within 10 s"}
     [*restarts.pass_on(State("ps:0", "comparing rows"))]
     now = 120.0
     assert not [*restarts.overdue()]
+
+
+def test_the_absent_nodes_of_a_machine_are_given_up_together():
+    absent = Absent(10.0, {"worker:1": "has gone"})
+    for node in ("ps:1", "ps:0.1", "worker:2"):
+        absent.add(node)
+    hosts = {
+        "worker:0": "b",
+        "worker:1": "c",
+        "worker:2": "d",
+        "ps:0": "c",
+        "ps:1": "c",
+        "ps:2": "c",
+    }
+    children = [SimpleNamespace(node=node, host=host) for node, host in hosts.items()]
+    absent.note(State("ps:1", "loading a checkpoint"))
+    lost = absent.lost_of(children)
+    assert [*lost.items()] == [("worker:1", "has gone"), ("ps:0", "has gone")]
+    local = [SimpleNamespace(node=node, host="") for node in hosts]
+    assert absent.lost_of(local) == {"worker:1": "has gone"}
 
 
 def test_a_node_is_given_up_only_after_the_run_has_trained():
