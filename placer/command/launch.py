@@ -297,7 +297,7 @@ def run_build(
     `plan` and `options` come from `check_launch`; `machines` is None for this machine.
     `folder` returns the folder of the run, which may not exist before the first step.
     """
-    from placer.launcher.elastic import elastic_run
+    from placer.launcher.elastic_checks import check_elastic
     from placer.launcher.engine_job import OnEngine
     from placer.launcher.launch import callback_queue, launch_checked, launch_processes
     from placer.launcher.logs import log_folder
@@ -315,7 +315,7 @@ def run_build(
     from placer.runtime.signals.interruption import interruption_of
     from placer.system.cores import usable_cores
 
-    chosen = elastic_run(
+    chosen = check_elastic(
         build,
         plan,
         options,

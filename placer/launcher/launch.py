@@ -11,7 +11,8 @@ from typing import Any, Final
 from placer.errors import PlacerError, RunError, RunWarning
 from placer.launcher.checks import check_launch
 from placer.launcher.data_check import check_build_data
-from placer.launcher.elastic import Elastic, Least, elastic_run
+from placer.launcher.elastic import Elastic
+from placer.launcher.elastic_checks import Least, check_elastic
 from placer.launcher.engine_job import OnEngine
 from placer.launcher.logs import LogFolder, log_folder
 from placer.launcher.processes import run_processes
@@ -173,7 +174,7 @@ def launch_checked(
     each event. `folder` returns the folder of the run, which may not exist before the
     first step. See `launch` for the other arguments."""
     history = StepHistory()
-    chosen = elastic_run(
+    chosen = check_elastic(
         build,
         plan,
         options,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from placer.compiler.driver import compile_in_memory
 from placer.compiler.frontend.unknown_arguments import refuse_unknown
-from placer.launcher.elastic import Least
+from placer.launcher.elastic_checks import Least
 from placer.launcher.launch import AnyPath, launch_checked
 from placer.launcher.run_folder import new_run
 from placer.launcher.start_arrays import check_arrays, options_of

@@ -16,10 +16,10 @@ from placer.launcher.cause import Failure
 from placer.launcher.elastic import (
     Elastic,
     counts_of,
-    elastic_run,
     hosts_left,
     write_hosts,
 )
+from placer.launcher.elastic_checks import check_elastic
 from placer.launcher.engine_job import OnEngine
 from placer.launcher.hosts import read_hosts
 from placer.launcher.restarts import Restarts
@@ -30,7 +30,7 @@ from placer.runtime.control.options import Options
 
 def elastic_of(build: Path, least, *, restarts=3, plan=None, **options) -> Elastic:
     chosen = {"machines": None, "in_process": False, "folder": lambda: build.parent}
-    found = elastic_run(
+    found = check_elastic(
         build,
         plan or read_plan(build),
         Options(restarts=restarts),
