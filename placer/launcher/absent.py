@@ -75,9 +75,9 @@ class Absent:
         if self.wait is None:
             return
         why = f"has not come back within {self.wait:g} s"
+        limit = self.wait - min(GIVE_UP_BEFORE, self.wait / 2)
         for node, since in self._since.items():
-            is_late = now - since > max(0.0, self.wait - GIVE_UP_BEFORE)
-            if is_late and node not in self.lost:
+            if now - since > limit and node not in self.lost:
                 self.lost[node] = why
                 yield Failure(node, f"{node} {why}", first_hand=True)
 

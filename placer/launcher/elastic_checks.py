@@ -12,7 +12,6 @@ from placer.errors import PlacerError, did_you_mean
 from placer.launcher.elastic import Elastic, counts_of, name_of
 from placer.launcher.engine_job import OnEngine
 from placer.launcher.remote import Hosts
-from placer.ops.normalization.batch_norm import REPLICA_NORM
 from placer.plan.plan import Plan, Sources, read_sources
 from placer.runtime.control.options import Options
 
@@ -155,6 +154,7 @@ def _check_rounding(plan: Plan, graphs: str) -> None:
         graphs: the text of its graphs.
     """
     from placer.compiler.graph.text import parse_graphs
+    from placer.ops.normalization.batch_norm import REPLICA_NORM
 
     ops = [op for graph in parse_graphs(graphs) for op in graph.ops]
     tables = [table for node in plan.nodes for table in node.tables]
