@@ -223,9 +223,12 @@ class Storm:
             if len(kept) < 3:
                 continue
             first, last = kept[1], kept[-1]
+            # A short attempt may have only samples from the writing of a checkpoint.
+            lasting = kept[-2:]
             grown = (
-                last.descriptors > max(each.descriptors for each in kept[:2])
-                or last.threads > max(each.threads for each in kept[:2])
+                min(s.descriptors for s in lasting)
+                > max(s.descriptors for s in kept[:2])
+                or min(s.threads for s in lasting) > max(s.threads for s in kept[:2])
                 or last.memory > max(GROWN * first.memory, first.memory + SETTLED)
             )
             has_grown |= grown
