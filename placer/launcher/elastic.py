@@ -86,23 +86,33 @@ class Elastic:
                 )
                 raise PlacerError(text)
         self.check_unchanged()
-        kinds = sorted(before, key=lambda kind: [WORKER, SERVER, kind].index(kind))
-        ranges = [
-            range(left[kind], self.least.get(kind, before[kind]) - 1, -1)
+        compiled = self._compile_largest(left)
+        build = _new_folder(self.folder() or place)
+        write_build(build, compiled.files_in(build))
+        self.build, self.plan = build, compiled.plan
+
+    def _compile_largest(self, left: Mapping[str, int]) -> CompiledBuild:
+        """Compile the largest number of the processes that are left: first of workers, then of
+        servers. Raises the first error if none can be compiled."""
+        present = counts_of(self.plan)
+        kinds = sorted(present, key=lambda kind: [WORKER, SERVER, kind].index(kind))
+        workers, *others = (
+            range(left[kind], self.least.get(kind, present[kind]) - 1, -1)
             for kind in kinds
-        ]
-        why: PlacerError | None = None
-        for numbers in product(*ranges):
-            try:
-                compiled = self.compile(dict(zip(kinds, numbers, strict=True)))
-            except PlacerError as error:  # for example a batch that cannot be divided
-                why = why or error
-                continue
-            build = _new_folder(self.folder() or place)
-            write_build(build, compiled.files_in(build))
-            self.build, self.plan = build, compiled.plan
-            return
-        raise PlacerError(f"no smaller number of nodes can be compiled: {why}")
+        )
+        first: PlacerError | None = None
+        for number in workers:
+            texts: set[str] = set()
+            for numbers in product([number], *others):
+                try:
+                    return self.compile(dict(zip(kinds, numbers, strict=True)))
+                except PlacerError as error:
+                    first = first or error
+                    if str(error) in texts:  # a batch that the workers cannot divide
+                        break
+                    texts.add(str(error))
+        assert first is not None, "`shrink` has found enough processes"
+        raise first
 
     def compile(self, counts: Mapping[str, int]) -> CompiledBuild:
         """Compile the spec for a number of nodes of each kind; by default, for the number of
