@@ -20,9 +20,11 @@ from placer.command.option_groups import (
     grouped_option,
 )
 from placer.command.options import (
+    Pairs,
     build_argument,
     data_option,
     launch_hosts_option,
+    listed,
     on_option,
     run_options,
 )
@@ -77,13 +79,24 @@ _quiet_option = grouped_option(
     help="Print only warnings, errors and the result.",
 )
 
+
+_elastic_option = grouped_option(
+    "Checkpoints",
+    "--elastic",
+    **listed(Pairs("KIND=N", "worker=2,ps=1", "[1-9][0-9]{0,6}", int)),
+    help="With --restarts: give up a node that has not come back within --join-timeout, and go "
+    "on with fewer nodes, at least so many, such as worker=2,ps=1. Results then differ by "
+    "rounding.",
+)
+
 _OF_RUNS = {
     "as_json": "--json",
+    "elastic": "--elastic",
     "logs": "--logs",
     "quiet": "--quiet",
     "tensorboard": "--tensorboard",
 }
-"""Options for the launcher's output, which have no effect when nothing is run."""
+"""Options of the launcher, which have no effect when nothing is run."""
 _NOT_CONTINUED = ("checkpoint", "init_params", "out", "partial", "resume", "shrink")
 """Options that the command to continue a run sets anew, or leaves out."""
 
@@ -94,6 +107,7 @@ def launch_options(command: Function) -> Function:
         _json_option,
         _logs_option,
         _tensorboard_option,
+        _elastic_option,
         _in_process_option,
         _quiet_option,
     )
@@ -273,6 +287,7 @@ def run_build(
     in_process: bool,
     quiet: bool,
     tensorboard: Path | None,
+    elastic: dict[str, int] | None,
     machines: Hosts | OnEngine | None = None,
     note: Watch,
     folder: Callable[[], Path | None],
@@ -282,6 +297,7 @@ def run_build(
     `plan` and `options` come from `check_launch`; `machines` is None for this machine.
     `folder` returns the folder of the run, which may not exist before the first step.
     """
+    from placer.launcher.elastic_checks import check_elastic
     from placer.launcher.engine_job import OnEngine
     from placer.launcher.launch import callback_queue, launch_checked, launch_processes
     from placer.launcher.logs import log_folder
@@ -299,6 +315,15 @@ def run_build(
     from placer.runtime.signals.interruption import interruption_of
     from placer.system.cores import usable_cores
 
+    chosen = check_elastic(
+        build,
+        plan,
+        options,
+        elastic,
+        machines=machines,
+        in_process=in_process,
+        folder=folder,
+    )
     stream = sys.stderr if as_json else sys.stdout
     with ExitStack() as exits:
         notes = []
@@ -358,7 +383,10 @@ def run_build(
                 ),
                 calls,
                 machines,
+                chosen,
             )
+            if chosen is not None:  # the run may have ended with another build
+                build, plan = chosen.build, chosen.plan
             # The result has more warnings than its event, if a node failed after it.
             note(result)
     if not (quiet and as_json):  # The JSON object is the result.

@@ -72,7 +72,7 @@ def train_command(
     run_options = {
         key: value
         for key, value in options.items()
-        if key not in ("logs", "in_process", "quiet", "tensorboard")
+        if key not in ("elastic", "logs", "in_process", "quiet", "tensorboard")
     }
     chosen = Options(
         **run_options

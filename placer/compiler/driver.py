@@ -51,6 +51,7 @@ from placer.plan.plan import (
     FILE,
     MODEL,
     SOURCES,
+    CompileArguments,
     Plan,
     Sources,
     Table,
@@ -183,6 +184,7 @@ def compile_in_memory(
             "'nodes' (--nodes) and 'single_process' (--single-process) cannot be combined",
             hint="leave one of them out: a single process ignores the spec's nodes",
         )
+    given = spec
     with garbage_collection_off():
         if not isinstance(spec, Model):
             from placer.compiler.frontend.python.read import read_model
@@ -214,7 +216,11 @@ def compile_in_memory(
             spec = describe_optimizers(spec)
         spec = name_classes(limit_inputs(spec))
         spec, lowered, tables = _lower_to_tables(spec, after_pass)
-        compiled = _emit(spec, lowered, tables, read_weight_files(spec))
+        weights = read_weight_files(spec)
+        arguments = None
+        if isinstance(given, str | Path) and not single_process:
+            arguments = _arguments(str(given), nodes, outputs, code)
+        compiled = _emit(spec, lowered, tables, weights, arguments)
     warnings = (
         *find_row_pairs(spec.graph),
         *find_rates_of_zero(spec.graph),
@@ -242,7 +248,7 @@ def compile_prediction(build: Path) -> CompiledBuild:
         model = predicting_model(build, plan, sources)
         lowered = lower_prediction(model.graph)
         tables = plan_tables(model, lowered.step, lowered.evaluation)
-        compiled = _emit(model, lowered, tables, {})
+        compiled = _emit(model, lowered, tables, {}, None)
 
     def make_sources(out: Path) -> Sources:
         """Return the sources with the original spec path, to which data is relative."""
@@ -250,6 +256,19 @@ def compile_prediction(build: Path) -> CompiledBuild:
         return msgspec.structs.replace(compiled.make_sources(out), spec=spec)
 
     return replace(compiled, make_sources=make_sources)
+
+
+def _arguments(
+    spec: str,
+    nodes: Mapping[str, int] | None,
+    outputs: Sequence[str] | None,
+    code: bool,
+) -> CompileArguments:
+    """Return the arguments to compile the spec of a file again."""
+    from placer.compiler.frontend.python.read import function_of
+
+    listed = None if outputs is None else tuple(outputs)
+    return CompileArguments(function_of(spec), dict(nodes or {}), listed, code)
 
 
 _Tables = Mapping[str, tuple[Table, ...]]
@@ -297,8 +316,10 @@ def _emit(
     lowered: LoweredModel,
     tables: _Tables,
     weights: Mapping[str, bytes],
+    arguments: CompileArguments | None,
 ) -> CompiledBuild:
-    """Return the build of a lowered model; `weights` are its files of initial values."""
+    """Return the build of a lowered model; `weights` are its files of initial values, and
+    `arguments` those of the compilation."""
     step = lowered.step
     schedule = make_schedule(step, model.settings.train.schedule)
     graphs = lowered_graphs(model, lowered)
@@ -314,7 +335,7 @@ def _emit(
     return CompiledBuild(
         plan,
         files,
-        partial(make_sources, model, graphs, programs),
+        partial(make_sources, model, graphs, programs, arguments),
         model.folder,
         model.data_spans,
     )

@@ -11,6 +11,8 @@ from typing import Any, Final
 from placer.errors import PlacerError, RunError, RunWarning
 from placer.launcher.checks import check_launch
 from placer.launcher.data_check import check_build_data
+from placer.launcher.elastic import Elastic
+from placer.launcher.elastic_checks import Least, check_elastic
 from placer.launcher.engine_job import OnEngine
 from placer.launcher.logs import LogFolder, log_folder
 from placer.launcher.processes import run_processes
@@ -50,6 +52,7 @@ def launch(
     tensorboard: AnyPath | None = None,
     hosts: Hosts | AnyPath | None = None,
     on: OnEngine | str | None = None,
+    elastic: Least | None = None,
     **options: Any,
 ) -> Result:
     """Run all nodes of a build until the run ends, by default on this machine.
@@ -86,6 +89,10 @@ def launch(
         on: run the nodes as a job of this engine: `"slurm"`, `"kubernetes"`, `"ray"`, or
             `placer.OnEngine("slurm", {"partition": "short"})` with options. Paths in
             options refer to files on the machines of the engine, except `key`.
+        elastic: the smallest number of nodes of each kind with which the run may go on, such
+            as `{"worker": 2, "ps": 1}` or `"worker=2,ps=1"`. With `restarts`, a node that has
+            not come back within `join_timeout` is given up, and the run goes on with fewer
+            nodes. Results then differ by rounding.
         options: the fields of `placer.Options`, such as `steps=100`; see `placer launch
             --help`. `init_params` may also be a dict of arrays, such as `Result.params`.
 
@@ -140,6 +147,7 @@ def launch(
                 callbacks=callbacks,
                 tensorboard=tensorboard,
                 machines=machines,
+                elastic=elastic,
                 note=record.note,
                 folder=lambda: record.folder,
             )
@@ -158,6 +166,7 @@ def launch_checked(
     callbacks: Iterable[object] = (),
     tensorboard: AnyPath | None = None,
     machines: Hosts | OnEngine | None = None,
+    elastic: Least | None = None,
     note: Watch,
     folder: Callable[[], Path | None],
 ) -> Result:
@@ -165,6 +174,15 @@ def launch_checked(
     each event. `folder` returns the folder of the run, which may not exist before the
     first step. See `launch` for the other arguments."""
     history = StepHistory()
+    chosen = check_elastic(
+        build,
+        plan,
+        options,
+        elastic,
+        machines=machines,
+        in_process=in_process,
+        folder=folder,
+    )
 
     def keep(event: Event) -> None:
         note(event)
@@ -202,6 +220,7 @@ def launch_checked(
                     interruption,
                     calls,
                     machines,
+                    chosen,
                 )
         # The result has more warnings than its event, if a node failed after it.
         note(result)
@@ -271,6 +290,7 @@ def launch_processes(
     interruption: Interruption,
     calls: CallbackQueue,
     machines: Hosts | OnEngine | None = None,
+    elastic: Elastic | None = None,
 ) -> Result:
     """Run the nodes of a build as processes, after `check_launch`; see `launch`.
     `interruption` decides how the run reacts to signals, and `calls` is the queue of
@@ -285,6 +305,7 @@ def launch_processes(
             interruption,
             calls=calls,
             machines=machines,
+            elastic=elastic,
         )
     except RunError as error:
         could_restart = machines is None and interruption.has_steps

@@ -18,6 +18,8 @@ from msgspec import structs
 from placer.channel.keys import find_key, new_key, pass_key
 from placer.channel.ports import free_endpoints
 from placer.errors import PlacerError, RunError
+from placer.launcher.absent import Absent
+from placer.launcher.elastic import Elastic, run_elastic
 from placer.launcher.engine_job import OnEngine, followed_job
 from placer.launcher.forked_process import ForkError, ForkServer
 from placer.launcher.forks import can_fork, cannot_fork, open_fork_server
@@ -56,9 +58,11 @@ def run_processes(
     prediction: PredictionRequest | None = None,
     calls: CallbackQueue | None = None,
     machines: Hosts | OnEngine | None = None,
+    elastic: Elastic | None = None,
 ) -> Outcome:
     """Run the nodes of a build as processes, to train or to predict. They run on
-    `machines`, by default on this machine."""
+    `machines`, by default on this machine. With `elastic`, the run may go on with fewer
+    nodes."""
     paced = calls is not None and calls.has_callbacks
     with ExitStack() as exits:
         if isinstance(machines, OnEngine):
@@ -66,33 +70,72 @@ def run_processes(
                 build, plan, options, logs, watch, interruption, calls, machines
             )
         else:
-            start: StartNode
-            remote: RemoteNodes | None = None
             options, keeps = exits.enter_context(
                 _with_checkpoints(build, plan, options, logs)
             )
-            if machines is not None:
-                remote = remote_nodes(build, plan, options, machines, paced=paced)
-                exits.enter_context(remote.machines.checks)
-                start = remote.start
-            else:
+            if machines is None:
                 options = choose_start(options, watch)
-                start = exits.enter_context(
-                    _local_starter(
-                        build, plan, options, paced, prediction, watch, interruption
+            run_id = secrets.token_hex(8) if options.restarts else ""
+            wait = options.join_timeout if elastic is not None else None
+            followed = watch if keeps else partial(_watch_removed, watch)
+
+            def launch(
+                build: Path,
+                plan: Plan,
+                machines: Hosts | OnEngine | None,
+                earlier: Restarts | None = None,
+                fewer: str = "",
+            ) -> Outcome:
+                """Run the nodes of a build, which may continue the run of another one."""
+                start: StartNode
+                with ExitStack() as exits:
+                    remote: RemoteNodes | None = None
+                    if isinstance(machines, Hosts):
+                        remote = remote_nodes(
+                            build, plan, options, machines, run_id=run_id, paced=paced
+                        )
+                        exits.enter_context(remote.machines.checks)
+                        start = remote.start
+                    else:
+                        starter = _local_starter(
+                            build,
+                            plan,
+                            options,
+                            paced,
+                            prediction,
+                            watch,
+                            interruption,
+                            run_id,
+                        )
+                        start = exits.enter_context(starter)
+                    restarts = partial(
+                        _restarts, plan, options, remote=remote, wait=wait
                     )
+                    if earlier is not None:
+                        start = partial(start, attempt=earlier.next_attempt)
+                        control = NodeId(plan.control).process
+                        restarts = partial(
+                            earlier.continue_with,
+                            control,
+                            fewer,
+                            machines=None if remote is None else remote.machines,
+                        )
+                    return launch_nodes(
+                        [*plan.processes],
+                        start,
+                        logs.folder,
+                        followed,
+                        interruption,
+                        calls,
+                        restarts if options.restarts else None,
+                    )
+
+            if elastic is None:
+                result = launch(build, plan, machines)
+            else:
+                result = run_elastic(
+                    elastic, options, machines, logs.folder, watch, launch
                 )
-            result = launch_nodes(
-                [*plan.processes],
-                start,
-                logs.folder,
-                watch if keeps else partial(_watch_removed, watch),
-                interruption,
-                calls,
-                partial(_restarts, plan, options, remote=remote)
-                if options.restarts
-                else None,
-            )
             if not keeps:
                 result = _without_best(result)
     logs.failed = result.failed_late
@@ -174,6 +217,7 @@ def _local_starter(
     prediction: PredictionRequest | None,
     watch: Watch,
     interruption: Interruption,
+    run_id: str,
 ) -> Iterator[StartNode]:
     if options.base_port is None:
         endpoints = free_endpoints([*plan.processes])
@@ -189,7 +233,7 @@ def _local_starter(
         options=replace(options, base_port=None),
         paced=paced,
         prediction=prediction,
-        run_id=secrets.token_hex(8) if options.restarts else "",
+        run_id=run_id,
     )
     key_fd = pass_key(find_key(options.key) or new_key())
     environment = node_environment(key_fd)
@@ -288,7 +332,9 @@ def _restarts(
     plan: Plan,
     options: Options,
     start: StartAgain | None,
+    *,
     remote: RemoteNodes | None = None,
+    wait: float | None = None,
 ) -> Restarts:
     return Restarts(
         options.restarts,
@@ -297,6 +343,7 @@ def _restarts(
         options.lost_after,
         compares=plan.is_repeatable,
         machines=None if remote is None else remote.machines,
+        absent=Absent(wait),
     )
 
 

@@ -10,7 +10,6 @@ control node, and over standard output to the launcher.
 from __future__ import annotations
 
 import math
-import secrets
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -66,13 +65,18 @@ class RemoteNodes:
 
 
 def remote_nodes(
-    build: Path, plan: Plan, options: Options, hosts: Hosts, *, paced: bool = False
+    build: Path,
+    plan: Plan,
+    options: Options,
+    hosts: Hosts,
+    *,
+    run_id: str = "",
+    paced: bool = False,
 ) -> RemoteNodes:
     """Return the functions that start the nodes of a build on their machines. If `paced`,
     the steps wait for the launcher's callbacks. Raises PlacerError if the hosts or the
     key cannot be used."""
     listed = remote_hosts(plan, options, hosts)
-    run_id = secrets.token_hex(8) if options.restarts else ""
     ssh = ssh_command(hosts.ssh, options.lost_after)
     delivery = write_delivery(build, plan, find_key(options.key) or new_key())
     control = NodeId(plan.control).process

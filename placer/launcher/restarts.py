@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from msgspec import structs
 
+from placer.launcher.absent import Absent
 from placer.launcher.cause import Failure, choose_root_cause
 from placer.launcher.machines import Machines, Reaction
 from placer.launcher.pauses import pause_before
@@ -65,6 +66,7 @@ class _Failing:
         control_left: the last attempt that the control node has left.
         start: the event of a first step whose attempt may be the one that has failed. Once all
             processes that have ended have joined again, it is that of the next one.
+        fewer: the sentence that the run goes on with fewer nodes; empty if it does not.
     """
 
     since: float
@@ -77,6 +79,7 @@ class _Failing:
     ends: Counter[str] = field(default_factory=Counter)
     control_left: int = -1
     start: Start | None = None
+    fewer: str = ""
 
     @property
     def texts(self) -> list[str]:
@@ -108,6 +111,8 @@ class Restarts:
         failing: the failure from which the run recovers now, if any.
         joined: the processes that have joined the others since they were started.
         machines: the machines of the nodes, if ssh runs them.
+        absent: the processes that have failed and not joined again.
+        saved: the step of the last checkpoint of the run; 0 before the first one.
     """
 
     limit: int
@@ -121,6 +126,8 @@ class Restarts:
     failing: _Failing | None = None
     joined: set[str] = field(default_factory=set)
     machines: Machines | None = None
+    absent: Absent = field(default_factory=Absent)
+    saved: int = 0
     _metrics: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     _last_step: int = 0
     _differs: bool = False
@@ -141,11 +148,15 @@ class Restarts:
 
     def fail(self, failure: Failure) -> None:
         """Note a failure of the present attempt."""
+        if self.failing is not None and self.absent.lost:
+            return  # The other nodes have waited for those that are given up.
         if self.failing is None:
             self.failing = _Failing(time.monotonic())
             self._in_a_row = 0 if self._has_saved else self._in_a_row + 1
             self._has_saved = False
         self.failing.failures.append(failure)
+        if failure.node:
+            self.absent.add(failure.node)
 
     def note_left(self, event: Left, failure: Failure, joined: set[str]) -> None:
         """Note that a process has left an attempt.
@@ -191,6 +202,8 @@ class Restarts:
         self._early_ends[node] = 0 if joined else self._early_ends[node] + 1
         ends = self._early_ends[node]
         if ends > self.limit:
+            if self._is_shown:
+                self.absent.give_up(node, ends)
             text = f"{failure.text}\n  it has failed {ends} times before it joined"
             return replace(failure, text=text)
         # The control node counts the attempts that it begins, and ends the run earlier.
@@ -222,7 +235,52 @@ class Restarts:
         self._note_down(node)
         self._due[node] = time.monotonic() + pause
 
+    def overdue(self) -> Iterator[Failure]:
+        """Yield a failure for each node that is given up, because it has not come back."""
+        if self._is_shown and self.failing is not None:
+            yield from self.absent.overdue(time.monotonic())
+
+    @property
+    def next_attempt(self) -> int:
+        """The number of the attempt that new processes for all nodes begin."""
+        left = 0 if self.failing is None else self.failing.attempt
+        return max(self.attempt, left) + 1
+
+    def continue_with(
+        self,
+        control: str,
+        fewer: str,
+        start: StartAgain,
+        *,
+        machines: Machines | None = None,
+    ) -> Restarts:
+        """Continue with the new processes of a build with fewer nodes.
+
+        The repeated steps have other metrics now, by rounding, and are not compared.
+
+        Args:
+            control: the process of the control node.
+            fewer: a sentence about the nodes, for the result.
+            start: starts a process again.
+            machines: the machines of the nodes, if ssh runs them.
+        """
+        self.attempt = self.next_attempt
+        self.control, self.start, self.machines = control, start, machines
+        self._heard.clear()
+        self.absent.clear()
+        for each in (self.joined, self._metrics, self._early_ends, self._due):
+            each.clear()
+        for each in (self._frozen_since, self._begun_steps):
+            each.clear()
+        if (failing := self.failing) is not None:
+            failing.attempt = max(failing.attempt, self.attempt - 1)
+            failing.staying, failing.down = set(), set()
+            failing.ends.clear()
+            failing.start, failing.fewer = None, fewer
+        return self
+
     def _note_down(self, node: str) -> None:
+        self.absent.add(node)
         self._heard.pop(node, None)
         if (failing := self.failing) is None:
             return
@@ -360,9 +418,11 @@ class Restarts:
             case State():
                 begun = self._begun_steps
                 begun[event.node] = max(begun[event.node], event.step)
+                self.absent.note(event)
                 yield event
             case CheckpointSaved():
                 self._has_saved = True
+                self.saved = event.step
                 # A checkpoint is complete some time after its step.
                 self._metrics = {
                     step: kept
@@ -400,13 +460,14 @@ class Restarts:
         after its own step."""
         yield from self._tell(failing)
         self.failing, self._differs = None, False
+        self.absent.clear()
         event = Recovered(
             self.attempt,
             step,
             max(0, self.furthest - step),
             time.monotonic() - failing.since,
             failing.cause.node,
-            "; ".join(failing.texts),
+            "; ".join(filter(None, (*failing.texts, failing.fewer))),
             replaces=not self.compares,
             workers={
                 node: max(0, self._begun_steps[node] - done)

@@ -56,11 +56,7 @@ def command_of(
         started=time.time(),
         spec=str((build / read_sources(build).spec).resolve()),
         set=dict(_set_values(overrides)),
-        settings={
-            **settings_by_key(plan),
-            MODEL_DIGEST: _model_digest(build, plan),
-            GRAPH_DIGEST: plan.files["graph.txt"][:8],
-        },
+        settings=settings_of(build, plan),
         options={
             name: str(value) if isinstance(value, Path) else value
             for name, value, default in changed
@@ -80,6 +76,15 @@ def command_of(
         checkpoints=str(settings.folder.resolve()) if settings is not None else None,
         monitor=Best(best.metric, best.mode) if best is not None else None,
     )
+
+
+def settings_of(build: Path, plan: Plan) -> dict[str, Any]:
+    """Return the settings of a build that can be compared with those of other runs."""
+    return {
+        **settings_by_key(plan),
+        MODEL_DIGEST: _model_digest(build, plan),
+        GRAPH_DIGEST: plan.files["graph.txt"][:8],
+    }
 
 
 def _set_values(overrides: Overrides | None) -> Iterator[tuple[str, Any]]:

@@ -17,6 +17,8 @@ import msgspec
 from placer.errors import PlacerError, RunError, RunWarning
 from placer.launcher.node_facts import NodeFacts
 from placer.launcher.other_load import OtherLoad
+from placer.launcher.run_command import settings_of
+from placer.plan.plan import read_plan
 from placer.report.run_files import (
     COMMAND,
     EVENTS,
@@ -37,6 +39,7 @@ from placer.report.run_files import (
 from placer.runtime.control.events import (
     CheckpointSaved,
     Event,
+    FewerNodes,
     NodeFailure,
     Output,
     Predicted,
@@ -59,6 +62,8 @@ MAX_EVENTS: Final = 4 << 20
 """The size of the events in bytes after which only failures, recoveries and signals are kept."""
 MAX_CONTINUED: Final = 100
 """The largest number of recorded commands that continued a run."""
+_ALWAYS_KEPT: Final = (FewerNodes, NodeFailure, Recovered, SignalReceived)
+"""The events that are also kept if there are many events."""
 _REPEATED: Final = ("running", "evaluating", "waiting for callbacks")
 """States that a node enters repeatedly."""
 
@@ -195,7 +200,9 @@ class RunRecord:
                     self._best = event.path
                 if isinstance(event, Recovered):
                     self._restarts.append(event.restart)
-                always = isinstance(event, NodeFailure | Recovered | SignalReceived)
+                if isinstance(event, FewerNodes):
+                    self._change_build(Path(event.build))
+                always = isinstance(event, _ALWAYS_KEPT)
                 self._add_event(msgspec.to_builtins(event), always=always)
         self._flush()
 
@@ -240,6 +247,17 @@ class RunRecord:
         if self._history is not None:
             self._history.cut(step + 1)
         self._summarize(self.folder, step + 1)
+
+    def _change_build(self, build: Path) -> None:
+        """Note that the run goes on with the nodes of another build."""
+        facts = {
+            "settings": settings_of(build, read_plan(build)),
+            "build": str(build.resolve()),
+        }
+        self._command = msgspec.structs.replace(self._command, **facts)
+        if self.folder is not None:
+            command = msgspec.structs.replace(read_command(self.folder), **facts)
+            _write_json(self.folder / COMMAND, msgspec.to_builtins(command))
 
     def _continued(self, earlier: Command) -> Command:
         """Return the facts about a run that this command continues."""

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from placer.errors import RunError
 from placer.launcher import cause
+from placer.launcher.absent import NodesLost
 from placer.launcher.cause import Failure
 from placer.launcher.frozen import FrozenNodes, describe
 from placer.launcher.machines import Reaction
@@ -102,7 +103,8 @@ def supervise(
             failure ends the run.
 
     Raises:
-        RunError: with the root cause of a failure.
+        RunError: with the root cause of a failure; a NodesLost, if the run may go on with
+            fewer nodes.
         KeyboardInterrupt, SystemExit: after a signal to the launcher or to a node.
     """
     begin_collection()
@@ -167,6 +169,8 @@ class _Supervisor:
 
     def __post_init__(self) -> None:
         self.calls.on_stop = self._order_stop
+        if self.calls.has_stopped:  # the nodes of an earlier build were asked
+            self.stops = 1
         if self.restarts is not None:
             self.joined = self.restarts.joined
         self.calls.on_called = self._order_step
@@ -312,6 +316,7 @@ class _Supervisor:
         for child in restarts.stuck(self.children):
             self.stuck.add(child.node)
             child.kill()
+        self.failures += restarts.overdue()
         for node in restarts.due(time.monotonic()):
             index = [child.node for child in self.children].index(node)
             started = self.children[index] = restarts.start_again(self.children[index])
@@ -393,6 +398,10 @@ class _Supervisor:
                 text += f"\n  {describe(node)}"
             if how := self.interruption.how_to_continue:
                 text += f"\n  {how}"
+            restarts = self.restarts
+            if restarts is not None and restarts.absent.lost:
+                lost = restarts.absent.lost_of(self.children)
+                raise NodesLost(text, lost, restarts)
             raise RunError(text)
         shown = [each for each in self.failures if each.first_hand] or self.failures[:1]
         when = "after the run had a complete result"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from placer.compiler.driver import compile_in_memory
 from placer.compiler.frontend.unknown_arguments import refuse_unknown
+from placer.launcher.elastic_checks import Least
 from placer.launcher.launch import AnyPath, launch_checked
 from placer.launcher.run_folder import new_run
 from placer.launcher.start_arrays import check_arrays, options_of
@@ -40,6 +41,7 @@ def train(
     return_params: bool | None = None,
     callbacks: Iterable[object] = (),
     tensorboard: AnyPath | None = None,
+    elastic: Least | None = None,
     **options: Any,
 ) -> Result:
     """Compile a spec, and run all of its nodes on this machine until the run ends.
@@ -55,8 +57,8 @@ def train(
             folder, with the name of the model and the next number. With `resume`, the
             default is the folder of the run that saved the checkpoint.
         nodes, overrides, single_process, outputs, code: as in `compile`.
-        in_process, logs, watch, progress, return_params, callbacks, tensorboard: as in
-            `launch`.
+        in_process, logs, watch, progress, return_params, callbacks, tensorboard, elastic:
+            as in `launch`.
         options: the fields of `placer.Options`, such as `steps=100`. As in `launch`,
             `init_params` may be a dict of arrays.
 
@@ -110,6 +112,7 @@ def train(
                 return_params=return_params,
                 callbacks=callbacks,
                 tensorboard=tensorboard,
+                elastic=elastic,
                 note=run.note,
                 folder=lambda: run.build.parent,
             )

@@ -818,6 +818,22 @@ def check_files(folder: Path, plan: Plan) -> None:
         )
 
 
+class CompileArguments(PlanStruct, frozen=True):
+    """The arguments of `placer.compile` that made a build, besides the spec and `overrides`.
+
+    Attributes:
+        function: the function of a `.py` file that returns the program; empty for YAML.
+        nodes: the given number of nodes of each kind.
+        outputs: the given outputs of a prediction; None for those of the spec.
+        code: whether Python files of the spec may run.
+    """
+
+    function: str = ""
+    nodes: dict[str, Count] = {}
+    outputs: tuple[str, ...] | None = None
+    code: bool = True
+
+
 class Sources(PlanStruct, frozen=True):
     """The content of sources.json: positions of ops and keys in the spec.
 
@@ -831,6 +847,9 @@ class Sources(PlanStruct, frozen=True):
         lines: for each program and line number, the function and the op that an error on
             this line is about. For several ops, the first and the last in the spec.
         overrides: the keys set by `--set` or `overrides`, as `KEY=VALUE`.
+        arguments: what else is needed to compile the spec again; None for a build of an
+            older placer, of a Program that no function of a file returns, and of
+            `single_process`.
     """
 
     spec: Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=4096)]
@@ -838,6 +857,7 @@ class Sources(PlanStruct, frozen=True):
     data: dict[str, tuple[Count, Count]] = {}
     lines: dict[str, dict[Count, tuple[ValueName, ...]]] = {}
     overrides: tuple[str, ...] = ()
+    arguments: CompileArguments | None = None
 
 
 def data_root(build: Path) -> Path:

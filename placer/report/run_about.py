@@ -147,7 +147,7 @@ def _noted(run: Run) -> Iterator[str]:
     ended = _first_line(run.end.error or "")
     for event in run.events():
         match event.get("event"):
-            case "warning":
+            case "warning" | "fewer":
                 yield _warning(event["message"])
             case "resumed":
                 yield f"resumed after step {event['step']} from {event['path']}"

@@ -133,6 +133,10 @@ LAUNCH: Mapping[str, Entry] = {
     "--json": "the form of the result",
     "--logs": Refused("--in-process --logs {new}", "'logs' cannot be used"),
     "--tensorboard": "a folder that is written",
+    "--elastic": (
+        Refused("--elastic worker=1", "needs 'restarts' (--restarts N)"),
+        Refused("--elastic worker=2 --restarts 1", "has no effect"),
+    ),
     "--in-process": "where the nodes run",
     "--quiet": "what is printed",
 }
@@ -207,6 +211,11 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         ),
         "--tensorboard": Refused(
             f"{_ON} --tensorboard {{folder}}", "no effect with --write"
+        ),
+        "--elastic": (
+            *LAUNCH["--elastic"],
+            Refused("--on slurm --elastic worker=1", "cannot be used with slurm"),
+            Refused(f"{_ON} --elastic worker=1", "no effect with --write"),
         ),
         "--quiet": Refused(f"{_ON} --quiet", "no effect with --write"),
         "--in-process": Refused("--on slurm --in-process", "cannot be used with --on"),
@@ -351,6 +360,7 @@ def test_each_option_of_each_command_has_an_entry() -> None:
 
 LISTS: Mapping[str, tuple[str, str, object]] = {
     "--nodes": ("worker=1,ps=2", "x=3", {"worker": 1, "ps": 2, "x": 3}),
+    "--elastic": ("worker=1,ps=2", "x=3", {"worker": 1, "ps": 2, "x": 3}),
     "--endpoints": ("a:0=h:1", "a:1=h:2", {"a:0": "h:1", "a:1": "h:2"}),
     "--columns": ("a=b", "c=d", {"a": "b", "c": "d"}),
     "--batch": ("1,32", "4", (1, 32, 4)),
@@ -465,6 +475,7 @@ OF_FUNCTIONS: Mapping[
         "tensorboard": "a folder that is written",
         "hosts": ({"hosts": "{hosts}", "on": "slurm"}, "cannot be combined"),
         "on": ({"hosts": "{hosts}", "on": "slurm"}, "cannot be combined"),
+        "elastic": ({"elastic": "worker=1"}, "needs 'restarts'"),
     },
     placer.compile: {
         "spec": "the spec",

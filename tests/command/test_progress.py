@@ -27,6 +27,7 @@ from placer.report.progress.time_left import TimeLeft
 from placer.report.progress.view import RunView, group_rows, node_rows
 from placer.runtime.control.events import (
     Event,
+    FewerNodes,
     Left,
     NodeWarning,
     Output,
@@ -300,6 +301,12 @@ def test_a_recovery_shows_the_nodes_that_it_waits_for(terminal: Console) -> None
         {"accuracy": 0.7},
     ]
     assert show(step(12)) == ""
+    # Another build has other nodes, which start anew.
+    fewer = FewerNodes("ps:0 is lost", "build-2", {"worker:0": "worker/program.py"})
+    assert show(fewer) == "recovering"
+    rows = [line.split() for line in screen(table, 90, 24)]
+    assert ["worker:0", "starting"] in rows
+    assert ["ps:0"] not in [row[:1] for row in rows]
 
 
 def test_a_small_terminal_shows_groups_of_nodes_and_the_last_evaluations(

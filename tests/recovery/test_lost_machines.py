@@ -16,7 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import load
 from support.checkpointed import lines
 from support.cluster import Cluster, parent_of
 from support.free_addresses import eventually
@@ -122,11 +124,11 @@ class Run:
     def wait_for_recovery(self) -> None:
         self.wait_for("all nodes go back to step")
 
-    def fail(self) -> str:
-        """Wait until the run has failed; return the messages."""
+    def fail(self, status: int = 1) -> str:
+        """Wait until the run has ended, by default with a failure; return the messages."""
         assert self.process.stderr is not None
         err = "".join([*self.messages, *self.process.stderr])
-        assert self.process.wait() == 1, err
+        assert self.process.wait() == status, err
         return err
 
     def end(self, whole: Whole, restarts: int | None = 1) -> str:
@@ -264,3 +266,24 @@ def test_a_machine_that_does_not_return_ends_the_run(cluster, tmp_path):
         with cut(cluster, "host-c"):
             err = run.fail()
     assert "host-c has not come back within 8 s (--join-timeout)" in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", ["host-c", "host-b"])
+def test_a_run_goes_on_without_a_lost_machine(cluster, whole, tmp_path, lost):
+    """The first node of the spec runs on host-b."""
+    options = "--join-timeout=8", "--elastic=worker=1,ps=1"
+    with Run(cluster, tmp_path, *options, file=HOSTS) as run:
+        run.wait_for_steps(200)
+        with cut(cluster, lost):
+            run.wait_for("the run goes on with 1 of 2 workers and 1 of 2 servers")
+            run.wait_for_recovery()
+            err = run.fail(status=0)
+    print(err)
+    for line, expected in zip(
+        lines(tmp_path / "history"), whole.history, strict=True
+    ):
+        assert line["metrics"] == pytest.approx(expected["metrics"], rel=0.1, abs=1e-3)
+    params = load((tmp_path / "params").read_bytes())
+    for name, array in load(whole.params).items():
+        np.testing.assert_allclose(params[name], array, rtol=0, atol=1e-2)

@@ -10,13 +10,17 @@ from placer.compiler.emit.programs import Programs
 from placer.compiler.emit.roles import spec_op
 from placer.compiler.graph.model import Model
 from placer.compiler.schedule.units import LoweredGraph
-from placer.plan.plan import Sources
+from placer.plan.plan import CompileArguments, Sources
 
 
 def make_sources(
-    model: Model, graphs: Sequence[LoweredGraph], programs: Programs, out: Path
+    model: Model,
+    graphs: Sequence[LoweredGraph],
+    programs: Programs,
+    arguments: CompileArguments | None,
+    out: Path,
 ) -> Sources:
-    """Return the sources of a build in the folder `out`.
+    """Return the sources of a build in the folder `out`, compiled with `arguments`.
 
     Ops that a Python module of the spec defines have no position.
     """
@@ -58,4 +62,5 @@ def make_sources(
             path: {number: shortened[id(about)] for number, about in lines.items()}
             for path, lines in programs.about.items()
         },
+        arguments=arguments,
     )

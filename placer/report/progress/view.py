@@ -31,6 +31,7 @@ from placer.runtime.control.events import (
     RUNNING,
     CheckpointSaved,
     Event,
+    FewerNodes,
     Left,
     Predicted,
     Recovered,
@@ -136,6 +137,9 @@ class RunView:
                 self.is_recovering = True
         elif isinstance(event, Left):
             self._leave(event.attempt)
+        elif isinstance(event, FewerNodes):
+            self.nodes, self.programs = [*event.programs], event.programs
+            self.states, self.is_recovering = {}, True
         elif isinstance(event, Recovered):
             self.is_recovering, self.recovered = False, event
             if self.start is not None:

@@ -221,6 +221,11 @@ class CallbackQueue:
         return bool(self._callbacks)
 
     @property
+    def has_stopped(self) -> bool:
+        """Whether a callback has returned `placer.STOP`."""
+        return self._stopped
+
+    @property
     def is_full(self) -> bool:
         """Whether the caller should add no more steps."""
         return len(self._pending) >= MAX_PENDING

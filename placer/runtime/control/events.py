@@ -278,6 +278,20 @@ class Recovered(msgspec.Struct, frozen=True, tag_field="event", tag="recovered")
         )
 
 
+class FewerNodes(msgspec.Struct, frozen=True, tag_field="event", tag="fewer"):
+    """The event that a run goes on with fewer nodes, from another build (`--elastic`).
+
+    Attributes:
+        message: a warning with the nodes that are lost, and the number of the others.
+        build: the folder of the build.
+        programs: the program of each node of the build.
+    """
+
+    message: str
+    build: str
+    programs: dict[NodeName, str]
+
+
 class Output(msgspec.Struct, frozen=True, tag_field="event", tag="output"):
     """A line that Python code on a node has printed."""
 
@@ -300,10 +314,11 @@ Event: TypeAlias = (
     | NodeFailure
     | Left
     | Recovered
+    | FewerNodes
     | Output
 )
 
-Message: TypeAlias = NodeWarning | Notice | Resumed | Recovered
+Message: TypeAlias = NodeWarning | Notice | Resumed | Recovered | FewerNodes
 """Events with a message for the user."""
 
 Report: TypeAlias = Callable[[Event], None]

@@ -73,6 +73,12 @@ def is_python(spec: str) -> bool:
     return _PYTHON.fullmatch(spec) is not None
 
 
+def function_of(spec: str) -> str:
+    """Return the function of `FILE.py:FUNCTION`; empty for another spec."""
+    match = _PYTHON.fullmatch(spec)
+    return match["function"] or "" if match is not None else ""
+
+
 def run_builder(text: str) -> Program:
     """Call the function of `FILE.py:FUNCTION` without arguments, and return its
     program. If the function returns None, returns the default program. Raises
