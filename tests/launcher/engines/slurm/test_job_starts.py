@@ -128,7 +128,7 @@ def test_a_job_that_slurm_itself_starts_again_is_followed(
     if has_signal:
         say(job, *STOPPED)
         end(job, worker=143)
-    says(Answer("RUNNING"), Answer("PENDING", "BeginTime"))
+    says(*[Answer("RUNNING")] * 50, Answer("PENDING", "BeginTime"))
     found += until_lost(events)
     says(Answer("RUNNING"))
     later = finish(job)
