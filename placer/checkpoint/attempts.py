@@ -69,12 +69,36 @@ class AttemptFailed(msgspec.Struct, frozen=True, tag_field="attempt", tag="faile
         return mine == theirs
 
 
+class AttemptFiles(msgspec.Struct, frozen=True, tag_field="attempt", tag="files"):
+    """The files of the sources of a run that are sets.
+
+    Attributes:
+        run: the id of the run.
+        files: the paths of each phase, in their order.
+    """
+
+    run: str
+    files: dict[str, tuple[str, ...]]
+
+
 Line = AttemptBegun | AttemptFailed
-_LINE: Final[msgspec.json.Decoder[Line]] = msgspec.json.Decoder(Line)
+_AnyLine = Line | AttemptFiles
+_LINE: Final[msgspec.json.Decoder[_AnyLine]] = msgspec.json.Decoder(_AnyLine)
 
 
 def read_attempts(folder: Path) -> list[Line]:
-    """Return the lines of a folder of checkpoints, oldest first.
+    """Return the attempts in a folder of checkpoints, oldest first. See `_read`."""
+    return [line for line in _read(folder) if not isinstance(line, AttemptFiles)]
+
+
+def read_files(folder: Path, run: str) -> dict[str, tuple[str, ...]]:
+    """Return the files that a run reads, by phase; empty before they are known. See `_read`."""
+    lines = (each for each in _read(folder) if isinstance(each, AttemptFiles))
+    return next((each.files for each in lines if each.run == run), {})
+
+
+def _read(folder: Path) -> list[_AnyLine]:
+    """Return the lines of the file.
 
     A last line that a crash has cut is left out. Raises CheckpointError if the file cannot be
     read or another line is damaged.
@@ -92,7 +116,7 @@ def read_attempts(folder: Path) -> list[Line]:
         ) from error
 
 
-def add_attempt(folder: Path, line: Line) -> None:
+def add_attempt(folder: Path, line: _AnyLine) -> None:
     """Append a line, and remove a last line that a crash has cut. The file is locked meanwhile,
     because the process of an earlier attempt may also append one. Raises CheckpointError if
     the file cannot be written."""

@@ -17,7 +17,7 @@ from placer.plan.settings.data.source import Data
 from placer.plan.settings.fields import Count, Seed, Size
 from placer.plan.settings.training.optimizers import VALUES
 
-VERSION: Final = 3
+VERSION: Final = 4
 """The newest version of the format. Manifests of version 1 have no digest. Only manifests of
 version 3 have optimizer state with types of its own, or values for evaluation."""
 FILE: Final = "manifest.json"
@@ -171,12 +171,16 @@ class StoredParameter(Struct, frozen=True):
         return StoredLeaf(self.slot_dtypes.get(array, self.dtype), self.shape)
 
 
-def version_of(parameters: Mapping[str, StoredParameter]) -> int:
-    """Return the oldest version of the format that can describe these parameters."""
+def version_of(
+    parameters: Mapping[str, StoredParameter], progress: Progress | None
+) -> int:
+    """Return the oldest version of the format that can describe a checkpoint."""
+    if progress is not None and progress.before != (0, 0):
+        return VERSION
     is_new = any(
         each.slot_dtypes or each.leaves or each.averaged for each in parameters.values()
     )
-    return VERSION if is_new else 2
+    return 3 if is_new else 2
 
 
 class StoredSparse(Struct, frozen=True):

@@ -50,36 +50,54 @@ class Absent:
     wait: float | None = None
     lost: dict[str, str] = field(default_factory=dict)
     _since: dict[str, float] = field(default_factory=dict)
+    _waiting: set[str] = field(default_factory=set)
+    """The absent processes that run again, and wait for others."""
+
+    def since(self, node: str) -> float | None:
+        """Return the time since which the process of a node is absent; None if it is not."""
+        return self._since.get(node)
 
     def add(self, node: str) -> None:
         """Note that the process of a node has failed."""
-        self._since.setdefault(NodeId(node).process, time.monotonic())
+        process = NodeId(node).process
+        self._since.setdefault(process, time.monotonic())
+        self._waiting.discard(process)
 
     def note(self, event: State) -> None:
         """Note the state of a node, which may have joined."""
+        process = NodeId(event.node).process
         if event.state in _JOINING:
-            self._since.pop(NodeId(event.node).process, None)
+            self._since.pop(process, None)
+        if event.state == CONNECTING and process in self._since:
+            self._waiting.add(process)
 
     def clear(self) -> None:
         """Note that all nodes train again."""
         self.lost.clear()
         self._since.clear()
+        self._waiting.clear()
 
     def give_up(self, node: str, ends: int) -> None:
         """Give up a process that has ended so often before it joined."""
         if self.wait is not None:
             self.lost[node] = f"has failed {plural(ends, 'time')} before it joined"
 
+    def give_up_late(self, node: str) -> str:
+        """Give up a process that has not come back; return why."""
+        why = f"has not come back within {self.wait or 0.0:g} s"
+        if self.wait is not None:
+            self.lost[node] = why
+        return why
+
     def overdue(self, now: float) -> Iterator[Failure]:
-        """Give up the processes that have not come back, and yield a failure for each."""
+        """Give up the processes that have not come back, and yield a failure for each. Those
+        that run and wait for others are given up only if there are no others."""
         if self.wait is None:
             return
-        why = f"has not come back within {self.wait:g} s"
         limit = self.wait - min(GIVE_UP_BEFORE, self.wait / 2)
-        for node, since in self._since.items():
-            if now - since > limit and node not in self.lost:
-                self.lost[node] = why
-                yield Failure(node, f"{node} {why}", first_hand=True)
+        late = {node for node, since in self._since.items() if now - since > limit}
+        for node in sorted((late - self._waiting or late) - self.lost.keys()):
+            yield Failure(node, f"{node} {self.give_up_late(node)}", first_hand=True)
 
     def lost_of(self, children: Sequence[WatchedNode]) -> dict[str, str]:
         """Return why each process is given up, in the order of `children`. The absent

@@ -44,6 +44,7 @@ from placer.runtime.signals.signals import (
     STOP_SIGNAL,
     how_ended,
     shell_status,
+    status_of_shell,
 )
 
 PASSED_ON: Final = (*END_SIGNALS, STOP_SIGNAL)
@@ -144,7 +145,8 @@ class Guard:
         while True:
             status, notes = self._run_once()
             how = f"{self.node} {how_ended(status)}"
-            is_asked = -status in self.signals
+            # A process that has obeyed a signal N may exit with status 128 + N.
+            is_asked = -status_of_shell(status) in self.signals
             if FINISHED in notes and status < 0 and not is_asked:
                 self._say(f"{how}, after its part of the run was done")
                 self._exit(0)
@@ -205,7 +207,7 @@ class Guard:
     def _arguments(self, fd: int) -> list[str]:
         """Return the arguments that a guard adds to the command line of its node."""
         given = [GUARD_FD, str(fd), "--run-id", self.run_id]
-        return [*given, "--attempt", str(self.attempt)] if self.trains else given
+        return [*given, "--attempt", str(self.attempt + 1)] if self.trains else given
 
     def _wait(self, seconds: float) -> int | None:
         """Wait for a signal to pass on, or the end of a process; return the signal."""

@@ -39,14 +39,17 @@ class NodeProcess(WatchedNode):
     order_fd: int | None
     threads: OwnedThreads = field(default_factory=OwnedThreads)
     _early: list[bytes] | None = None
-    """Orders that wait for the end of a delivery; None if no delivery is being sent."""
+    """Orders that wait for the end of a delivery; None without a delivery, or after it."""
     _order_lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def expect_delivery(self) -> None:
+        """Let all orders wait for a delivery."""
+        self._early = []
 
     def deliver(self, content: bytes) -> None:
         """Write a delivery before all orders. It is written in a thread, because ssh reads
         only after it has connected."""
         assert self.order_fd is not None
-        self._early = []
         send = partial(self._send_delivery, content, os.dup(self.order_fd))
         self.threads.begin(send, "placer delivery")
 
@@ -171,6 +174,7 @@ def start_ssh(
         process = Child.start(command, stdin=read, stdout=end, stderr=output)
         child = _watched(node, log, process, reports, order)
     child.host, child.by_ssh = host, True
+    child.expect_delivery()
     return child
 
 

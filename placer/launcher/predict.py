@@ -33,6 +33,7 @@ from placer.runtime.prediction.request import PredictionRequest, check_request, 
 from placer.runtime.signals.interruption import NOTHING_PREDICTED, Interruption
 from placer.runtime.signals.signals import end_shown
 from placer.system.callsite import warn_at_caller
+from placer.system.files.globs import would_match
 from placer.system.files.nearest_path import path_hint
 from placer.system.files.utf8 import check_utf8
 from placer.system.files.writable import why_not_writable
@@ -267,10 +268,16 @@ def check_predict(
     check_outside(out, build)
     if logs is not None:
         check_outside(Path(logs), build, "logs to ")
-    rows = spec.parent / rows_of(plan, request).parsed.path
-    for read in (params, rows):
+    source = rows_of(plan, request).parsed
+    for read in (params, spec.parent / source.path):
         if read is not None and out.resolve().is_relative_to(read.resolve()):
             raise PlacerError(f"cannot write '{out}': the prediction reads '{read}'")
+    if is_glob(source.path) and would_match(source.path, spec.parent, out):
+        raise PlacerError(
+            f"cannot write '{out}': it would be a file of {source.text}, which the"
+            " prediction reads",
+            hint="write the predictions to another folder",
+        )
     return plan
 
 

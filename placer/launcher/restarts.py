@@ -220,10 +220,15 @@ class Restarts:
         move nodes to another machine."""
         if self.machines is None:
             return None
-        since = None if self.failing is None else self.failing.since
-        return self.machines.react(
-            child, self._heard, has_trained=self._is_shown, since=since
+        reaction = self.machines.react(
+            child,
+            self._heard,
+            has_trained=self._is_shown,
+            since=self.absent.since(child.node),
         )
+        if reaction is not None and reaction.ends_run and self._is_shown:
+            self.absent.give_up_late(child.node)
+        return reaction
 
     def news_of_machines(self) -> Iterator[tuple[str, bool]]:
         """Yield new messages about spare machines, and whether each ends the run."""
@@ -336,7 +341,7 @@ class Restarts:
     def start_again(self, child: WatchedNode) -> WatchedNode:
         """Start the process of a node again."""
         assert self.start is not None
-        return self.start(child, self.attempt if self._is_shown else 0)
+        return self.start(child, self.next_attempt if self._is_shown else 0)
 
     @property
     def has_due(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from glob import glob
 from pathlib import Path
 
 from placer.errors import DataError
@@ -12,9 +11,7 @@ from placer.plan.settings.data.columns import in_natural_order, is_glob
 from placer.plan.settings.data.sources import Source
 from placer.readers.arguments import ReadRequest
 from placer.readers.feeds import Feeds
-
-UNFINISHED = ".tmp"
-"""The end of the names of files that are still written."""
+from placer.system.files.globs import UNFINISHED, matching_files
 
 
 def is_set(source: Source, folder: Path) -> bool:
@@ -34,11 +31,7 @@ def list_files(source: Source, folder: Path) -> tuple[str, ...]:
     """
     if not is_set(source, folder):
         return (source.path,)
-    found = [
-        path
-        for path in glob(source.path, root_dir=folder, recursive=True)
-        if not path.endswith(UNFINISHED) and (folder / path).is_file()
-    ]
+    found = matching_files(source.path, folder)
     if not found:
         raise DataError(f"{source.text}: no file matches", hint=_hint(source, folder))
     return tuple(in_natural_order(found))

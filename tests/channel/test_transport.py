@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
+import subprocess
+import sys
 
 import pytest
 
-from placer.channel import sockets
-from placer.channel.endpoint import parse_endpoint
-from placer.channel.ports import free_endpoints
 from placer.channel.session import Session
 from placer.channel.transport import VARIABLE, choose_streams, choose_transport
 from placer.errors import RunError
@@ -58,25 +55,31 @@ def test_connections_over_tcp_need_a_key(transport, where):
     assert "placer key new FILE" in raised.value.hint
 
 
+FORKS = """
+import os, signal
+from placer.channel import sockets
+from placer.channel.ports import free_endpoints
+from placer.channel.endpoint import parse_endpoint
+
+where = parse_endpoint("a:0", free_endpoints(["a:0"])["a:0"])
+
+def listen():
+    return sockets.listen_tcp("a:0", where), sockets.listen_unix("a:0", "j", where)
+
+first = listen()
+read, write = os.pipe()
+if not (fork := os.fork()):
+    os.write(write, b"forked")
+    signal.pause()
+try:
+    os.read(read, 6)
+    for listener in first:
+        listener.close()
+    listen()
+finally:
+    os.kill(fork, signal.SIGKILL)
+"""
+
+
 def test_a_fork_of_user_code_does_not_keep_an_address():
-    where = parse_endpoint("a:0", free_endpoints(["a:0"])["a:0"])
-    listeners = sockets.listen_tcp("a:0", where), sockets.listen_unix("a:0", "j", where)
-    read, write = os.pipe()
-    if not (fork := os.fork()):
-        os.write(write, b"forked")
-        signal.pause()
-        os._exit(0)
-    try:
-        os.read(read, 6)
-        for listener in listeners:
-            listener.close()
-        for listener in (
-            sockets.listen_tcp("a:0", where),
-            sockets.listen_unix("a:0", "j", where),
-        ):
-            listener.close()
-    finally:
-        os.kill(fork, signal.SIGKILL)
-        os.waitpid(fork, 0)
-        os.close(read)
-        os.close(write)
+    subprocess.run([sys.executable, "-c", FORKS], check=True)

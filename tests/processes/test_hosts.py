@@ -208,6 +208,7 @@ def wait_for_steps(history: Path, count: int) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_link_that_is_cut_for_five_seconds_changes_nothing(
     three, key, tmp_path, long_run
 ):

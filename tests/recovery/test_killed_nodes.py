@@ -5,11 +5,16 @@ Most tests kill many times in one run, each time at another point.
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from collections.abc import Sequence
 
 import pytest
-from support.faulty_runs import Fault, calls_of, check_undisturbed
+from support.faulty_runs import Fault, Run, calls_of, check_undisturbed
+
+from placer.checkpoint.attempts import AttemptBegun, read_attempts
+from placer.runtime.control.events import Event, Left, State
 
 OFTEN = {"restarts": 100}
 NOT_AGAIN = ("checkpoint 0: open checkpoints 2", "checkpoint 0: fsync checkpoints 1")
@@ -126,3 +131,26 @@ def test_several_nodes_are_killed_at_once(small, whole):
     assert all(f"{node} was killed by SIGKILL" in four for node in processes)
     assert one.startswith("worker:1 was killed by SIGKILL")
     assert "fork server" in run.restarts[-1]
+
+
+@pytest.mark.slow
+def test_all_processes_are_new_after_a_second_failure(small, whole):
+    """The last process of the failed attempt is killed when it has left the attempt."""
+    processes: dict[str, int] = {}
+    run = Run()
+
+    def watch(event: Event) -> None:
+        run.events.append(event)
+        if isinstance(event, State):
+            processes[event.node] = event.process
+        is_first = sum(isinstance(each, Left) for each in run.events) == 1
+        if isinstance(event, Left) and event.node == "worker:0" and is_first:
+            os.kill(processes["worker:0"], signal.SIGKILL)
+
+    small.prepare([Fault("ps:0", "step 8, call 1", to=("ps:1", "worker:1", "ps:0"))])
+    small.go_on(run, watch=watch)
+    check_undisturbed(run, whole, restarts=1)
+    assert 0 < run.result.restarts[0].step < 9
+    kept = read_attempts(small.files / "checkpoints")
+    numbers = [each.number for each in kept if isinstance(each, AttemptBegun)]
+    assert numbers == sorted({*numbers})

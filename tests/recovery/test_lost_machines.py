@@ -280,9 +280,7 @@ def test_a_run_goes_on_without_a_lost_machine(cluster, whole, tmp_path, lost):
             run.wait_for_recovery()
             err = run.fail(status=0)
     print(err)
-    for line, expected in zip(
-        lines(tmp_path / "history"), whole.history, strict=True
-    ):
+    for line, expected in zip(lines(tmp_path / "history"), whole.history, strict=True):
         assert line["metrics"] == pytest.approx(expected["metrics"], rel=0.1, abs=1e-3)
     params = load((tmp_path / "params").read_bytes())
     for name, array in load(whole.params).items():

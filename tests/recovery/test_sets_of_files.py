@@ -19,7 +19,9 @@ def write_part(folder, number):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("killed", [("worker:0",), ("worker:1", "ps:0")])
+@pytest.mark.parametrize(
+    "killed", [("worker:0",), ("worker:1", "worker:0", "ps:0", "ps:1")]
+)
 def test_a_file_that_comes_during_a_run_is_not_read_by_a_new_process(tmp_path, killed):
     model = small_spec()
     for part in model["data"].values():

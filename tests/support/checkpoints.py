@@ -83,7 +83,7 @@ def write_checkpoint(
             averaged=True,
         )
     manifest = Manifest(
-        version=version_of({"w": parameter}),
+        version=version_of({"w": parameter}, None),
         placer="0",
         name="small",
         sequence=sequence,

@@ -12,6 +12,7 @@ from placer.plan.settings.data.source import RowSource
 from placer.plan.settings.data.sources import Source
 from placer.plan.settings.data.window import Window
 from placer.plan.settings.sparse.row_bytes import table_bytes
+from placer.system.files.globs import matching_files
 
 BASE_BYTES: Final = 512 << 20
 """Bytes for the interpreter, JAX with its compiler, and buffers of messages."""
@@ -86,4 +87,7 @@ def _rows(source: RowSource, data: Path) -> int:
     if not parsed.declaration.is_file:
         return 0
     file = data / parsed.path
-    return _IN_MEMORY * file.stat().st_size if file.is_file() else 0
+    if file.is_file():
+        return _IN_MEMORY * file.stat().st_size
+    found = matching_files(parsed.path, data)  # the files of a glob, if it is one
+    return _IN_MEMORY * sum((data / path).stat().st_size for path in found)

@@ -93,7 +93,9 @@ class TimeLeft:
         return steps * of_step + self._evaluations_after(step) * of_evaluation
 
     def _evaluations_after(self, step: int) -> int:
-        every, last = self.start.evaluation_every, self.start.last_step
+        first, _ = self.start.before  # epochs count from there
+        every, last = self.start.evaluation_every, self.start.last_step - first
+        step = max(0, step - first)
         if not every or step >= last:
             return 0
         return last // every - step // every + bool(last % every)

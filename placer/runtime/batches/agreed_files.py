@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from placer.checkpoint.attempts import AttemptFiles, add_attempt, read_files
 from placer.plan.data_positions import located, read_spans
 from placer.plan.plan import data_root
 from placer.plan.settings.data.columns import is_glob
@@ -20,8 +21,8 @@ def agree_on_files(
     """Agree on the files of all sets, which `execution.shared_rows.files` has afterwards.
 
     The first node that reads a source lists its files. In a later attempt of a run, a process
-    that has read the files before names them, so that a file that came meanwhile does not
-    count. All nodes call this before they open the sources.
+    that has read the files before names them, or the list of attempts does. So a file that came
+    meanwhile does not count. All nodes call this before they open the sources.
 
     Args:
         execution: the node's run.
@@ -31,6 +32,8 @@ def agree_on_files(
         DataError: on the first node, if no file matches, with the position in the spec.
     """
     plan, kept = execution.plan, execution.shared_rows.files
+    settings = execution.checkpointing
+    records = bool(execution.run) and settings is not None  # on the control node
     sets = {
         phase: data
         for phase, data in sources.items()
@@ -40,6 +43,9 @@ def agree_on_files(
     }
     if not sets:
         return
+    if records and not kept:
+        assert settings is not None
+        kept.update(read_files(settings.folder, execution.run))
     own: dict[str, tuple[str, ...] | None] = {}
     for phase, data in sets.items():
         first = next(iter(readers_of(plan, phase).values()), None)
@@ -52,6 +58,10 @@ def agree_on_files(
     for phase in sets:
         listed = (report["files"][phase] for report in reports)
         kept[phase] = tuple(next((each for each in listed if each), ()))
+    if records:
+        assert settings is not None
+        if read_files(settings.folder, execution.run) != kept:
+            add_attempt(settings.folder, AttemptFiles(execution.run, {**kept}))
 
 
 def _list(execution: Execution, phase: str, data: RowSource) -> tuple[str, ...]:

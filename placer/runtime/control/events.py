@@ -367,11 +367,12 @@ def format_output(event: Output | Message) -> str:
         return make_printable(f"{event.node}| {event.text}")
     if isinstance(event, Resumed) and event.epoch:
         rest = ""
+        differs = f"; it differs: {event.differs}" if event.differs else ""
         if event.left_out:
             rest = f"; {event.left_out:,} rows of epoch {event.epoch - 1} are left out"
         return make_printable(
             f"continuing after step {event.step} from {event.path}, with new rows as epoch"
-            f" {event.epoch}{rest}"
+            f" {event.epoch}{rest}{differs}"
         )
     if isinstance(event, Resumed):
         exactly = "with the same bits as an uninterrupted run"

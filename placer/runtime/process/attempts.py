@@ -189,6 +189,8 @@ class NodeRun:
             channel.on_abort = lambda cause: watchdog.begin(
                 EXIT_TIMEOUT if self._ends_run(cause) else options.lost_after
             )
+            for node, address in self.addresses.items():  # may have changed meanwhile
+                channel.move(node, address)
             channels = thread_channels(channel)
             executions = [
                 Execution(

@@ -202,9 +202,10 @@ def run(
         process.on_attempt.append(guard.begin)
     try:
         settings = checkpoint_settings(plan, folder, options)
-        if guard is not None and settings is not None and is_control and not attempt:
-            # If an engine starts all nodes again, no peer knows the number of the attempt.
-            process.number = last_attempt(settings.folder, run_id) + 1
+        if guard is not None and settings is not None and is_control:
+            # If all nodes are started again, no peer knows the number of the attempt.
+            counted = last_attempt(settings.folder, run_id) + 1
+            process.number = max(process.number, counted)
         if order_fd is not None:
             _start_order_thread(order_fd, process)
         _show_tables(plan, nodes)

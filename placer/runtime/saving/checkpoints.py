@@ -350,7 +350,7 @@ class Checkpoints:
             plan, {node: report.updates for node, report in reports.items()}
         )
         manifest = Manifest(
-            version=version_of(parameters),
+            version=version_of(parameters, progress),
             placer=placer.__version__,
             name=plan.name,
             sequence=self._sequence,

@@ -113,7 +113,8 @@ def resume(
             checkpoint = next(tried)
             check_same_model(checkpoint.manifest, plan, execution.report, partial)
             manifest = checkpoint.manifest
-            is_new = execution.options.new_rows and has_new_rows(manifest, facts)
+            allows_new = execution.options.new_rows and not beginning.is_own
+            is_new = allows_new and has_new_rows(manifest, facts)
             if not is_new:
                 check_same_data(manifest, facts)
             stored = manifest.progress
@@ -154,9 +155,8 @@ def resume(
         if choice.has_new_rows:
             left_out = rows_left(manifest)
             event = replace(event, epoch=progress.epoch + 1, left_out=left_out)
-        else:
-            differs = "; ".join(differences(manifest, plan, facts))
-            event = replace(event, differs=differs)
+        differs = differences(manifest, plan, facts, other_rows=choice.has_new_rows)
+        event = replace(event, differs="; ".join(differs))
         execution.report(event)
         if execution.checkpointing is None:
             execution.report(NodeWarning(NOT_KEPT))

@@ -139,15 +139,29 @@ def has_new_rows(manifest: Manifest, facts: StartFacts) -> bool:
     """Return whether the training rows are not those of the checkpoint.
 
     Raises:
-        CheckpointError: if the batch has changed.
+        CheckpointError: if the batch or the inputs have changed.
     """
     stored, own = manifest.train, facts.train
+    before, now = map(_inputs_of, (stored, own))
+    if before and now and before != now:
+        raise CheckpointError(
+            f"the inputs are {list_names(now, _SHOWN)}, but were {list_names(before, _SHOWN)}",
+            hint="--new-rows allows other rows, but not other inputs",
+        )
     if stored.settings.batch != own.settings.batch:
         raise CheckpointError(
             f"data.train.batch is {own.settings.batch}, but was {stored.settings.batch}",
             hint="--new-rows allows other rows, but not another batch",
         )
     return bool(_difference(stored, own, ordered=True))
+
+
+def _inputs_of(data: StoredData) -> list[str]:
+    """Return the inputs with digests."""
+    digests = data.digests
+    return (
+        [] if digests is None else sorted(digests.columns.keys() | digests.whole.keys())
+    )
 
 
 def rows_left(manifest: Manifest) -> int:
@@ -171,10 +185,11 @@ def check_same_data(manifest: Manifest, facts: StartFacts) -> None:
         if stored is None or own is None:
             continue
         if problem := _difference(stored, own, ordered=name == "data.train"):
+            hint = "start a new run from the checkpoint's parameters with --init-params"
+            if name == "data.train":
+                hint = f"add --new-rows to go on with other rows, or {hint}"
             raise CheckpointError(
-                f"{name} differs from the data of the checkpoint: {problem}",
-                hint="add --new-rows to go on with other rows, or start a new run from the"
-                " checkpoint's parameters with --init-params",
+                f"{name} differs from the data of the checkpoint: {problem}", hint=hint
             )
 
 
@@ -258,7 +273,9 @@ def uncompared_rows(train: StoredData) -> str:
     )
 
 
-def differences(manifest: Manifest, plan: Plan, facts: StartFacts) -> list[str]:
+def differences(
+    manifest: Manifest, plan: Plan, facts: StartFacts, *, other_rows: bool = False
+) -> list[str]:
     """Return reasons why a resumed run may not have the same bits as an uninterrupted run.
 
     An empty list guarantees the same bits.
@@ -285,7 +302,7 @@ def differences(manifest: Manifest, plan: Plan, facts: StartFacts) -> list[str]:
         found.append("it was saved by an older placer, so programs cannot be compared")
     elif manifest.computation != facts.computation:
         found.append(f"another program, module or optimizer{names}")
-    if not _is_compared_whole(manifest.train, facts.train):
+    if not other_rows and not _is_compared_whole(manifest.train, facts.train):
         found.append("only some rows of data.train were compared")
     if _batch(manifest.evaluation) != _batch(facts.evaluation):
         found.append("another data.eval.batch")

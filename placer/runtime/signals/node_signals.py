@@ -46,6 +46,7 @@ class NodeSignals:
         self._is_over = False
         self._reports = False
         self._execution: Execution | None = None
+        self._is_stopping = False  # the run must stop after a step
         self._asked: Execution | None = None  # the attempt that was asked to stop
 
     def report_to(self, node: str, report: Report) -> None:
@@ -73,7 +74,7 @@ class NodeSignals:
 
     def _obey_signals(self) -> None:
         while not self._pipe.has_ended:
-            is_asked = bool(self._signals.received) or self._asked is not None
+            is_asked = bool(self._signals.received) or self._is_stopping
             number = self._pipe.next(POLL_INTERVAL if is_asked else None)
             with self._lock:
                 if self._is_over:
@@ -105,11 +106,12 @@ class NodeSignals:
 
     def _obey(self, execution: Execution, number: int | None) -> None:
         """React to the signals so far, and to a new signal `number`. Holds the lock."""
-        has_failed = self._asked not in (None, execution)
-        if number == STOP_SIGNAL or (has_failed and execution.step):
-            self._ask_to_stop(execution)
         if number == STOP_SIGNAL:
-            number = None
+            self._is_stopping, number = True, None
+        # An attempt cannot be asked before its nodes have joined.
+        can_ask = execution.step or not execution.options.restarts
+        if self._is_stopping and self._asked is not execution and can_ask:
+            self._ask_to_stop(execution)
         if number is not None:
             self._signals.add(number)
             if self._reports:
@@ -135,7 +137,7 @@ class NodeSignals:
 
     def _ask_to_stop(self, execution: Execution) -> None:
         # A request may wait until a peer has received messages.
-        self._asked = execution
+        self._is_stopping, self._asked = True, execution
         _start_thread(lambda: _request_stop(execution))
 
     def _end_run(self, execution: Execution) -> None:

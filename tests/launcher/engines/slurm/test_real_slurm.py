@@ -132,7 +132,11 @@ def squeue(number: str) -> str:
     ("spec", "nodes"),
     [
         pytest.param("digits", {"worker": 2, "ps": 2}, marks=pytest.mark.slow),
-        ("digits_heter", {"worker": 2, "heter": 2, "ps": 1}),
+        pytest.param(
+            "digits_heter",
+            {"worker": 2, "heter": 2, "ps": 1},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_the_bits_are_those_of_a_local_run(spec, nodes, cluster, tmp_path):
