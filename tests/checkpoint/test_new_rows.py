@@ -73,7 +73,7 @@ def test_a_run_goes_on_with_the_rows_of_the_next_day(days, tmp_path):
     assert (resumed.step, resumed.epoch, resumed.left_out) == (12, 3, 0)
     assert "with new rows as epoch 3" in format_output(resumed)
     _, manifest = newest(tmp_path)
-    assert manifest.progress.before == (12, 2)
+    assert (manifest.version, manifest.progress.before) == (4, (12, 2))
     # The best checkpoint compares evaluations of the second day.
     assert manifest.progress.best.step > 12
 
