@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, product
 from pathlib import Path
@@ -21,6 +21,7 @@ import yaml
 from placer.errors import PlacerError, RunError, SpecWarning
 from placer.launcher.absent import NodesLost
 from placer.launcher.engine_job import OnEngine
+from placer.launcher.hosts import SPARE
 from placer.launcher.remote import Hosts
 from placer.launcher.restarts import Restarts
 from placer.launcher.supervise import Watch
@@ -180,11 +181,15 @@ def hosts_left(
     return {process: next(left[NodeId(process).kind]) for process in plan.processes}
 
 
-def write_hosts(file: Path, addresses: Mapping[str, str]) -> None:
-    """Write a hosts file with the address of each process."""
+def write_hosts(
+    file: Path, addresses: Mapping[str, str], spares: Sequence[str]
+) -> None:
+    """Write a hosts file with the address of each process, and the spare machines."""
     kinds: dict[str, list[str]] = {}
     for node, address in addresses.items():
         kinds.setdefault(NodeId(node).kind, []).append(address)
+    if spares:
+        kinds[SPARE] = [*spares]
     file.write_text(yaml.safe_dump(kinds))
 
 
@@ -226,9 +231,10 @@ def run_elastic(
             fewer = _sentence(before, elastic.plan)
             if isinstance(machines, Hosts):
                 assert restarts.machines is not None
-                addresses = restarts.machines.addresses
+                placed = restarts.machines
+                left = hosts_left(elastic.plan, placed.addresses, lost.nodes)
                 file = Path(folder) / f"{elastic.build.name}.yaml"
-                write_hosts(file, hosts_left(elastic.plan, addresses, lost.nodes))
+                write_hosts(file, left, placed.spares)
                 machines = replace(machines, file=file)
             watch(_event(elastic, before, lost, fewer))
 

@@ -86,6 +86,7 @@ def remote_nodes(
         delivery,
         parse_endpoint(control, listed.addresses[control])[0],
         listed.spares,
+        options.join_timeout / 2,
     )
     machines = Machines(
         listed.addresses, [*listed.spares], options.join_timeout, checks

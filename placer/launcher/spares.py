@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -82,6 +83,7 @@ class SpareChecks:
         delivery: the build, for its standard input.
         control: the machine of the control node, whose versions the spares must have.
         spares: the spare machines.
+        limit: the seconds in which a check must end.
     """
 
     ssh: Sequence[str]
@@ -89,8 +91,11 @@ class SpareChecks:
     delivery: bytes
     control: str
     spares: Sequence[str]
+    limit: float = 300.0
     _running: dict[str, _Check] = field(default_factory=dict)
     _versions: dict[str, dict[str, str]] = field(default_factory=dict)
+    _unknown: str = ""
+    """Why the versions of the control node's machine are not known."""
     _threads: OwnedThreads = field(default_factory=OwnedThreads)
 
     def __enter__(self) -> SpareChecks:
@@ -119,17 +124,31 @@ class SpareChecks:
         new message."""
         for host, check in [*self._running.items()]:
             status = check.child.wait(0.0)
-            if status is None:
+            is_late = time.monotonic() - check.begun > self.limit
+            if status is None and not is_late:
                 continue
             del self._running[host]
+            check.child.end()
             out, said = check.read()
             check.close()
-            if status == 0:
-                self._versions[host] = json.loads(out.splitlines()[-1])
-            elif host != self.control:  # the nodes there give the reason
+            lines = out.splitlines()
+            if status == 0 and lines:
+                self._versions[host] = json.loads(lines[-1])
+                continue
+            why = f"its check has not ended within {self.limit:g} s"
+            if status is not None:
                 why = _reason(status, said)
+            if host == self.control:
+                self._unknown = why
+            else:
                 yield host, f"the spare machine {host} cannot be used: {why}", True
         yield from self._compare()
+        if self.is_done and self._versions and self._unknown:
+            self._versions.clear()
+            text = (
+                f"the versions of the spare machines are not compared: {self._unknown}"
+            )
+            yield self.control, text, False
 
     def _compare(self) -> Iterator[tuple[str, str, bool]]:
         """Compare the versions of new spare machines with those of the control node."""
@@ -152,6 +171,7 @@ class _Check:
 
     child: Child
     stdin: int
+    begun: float
     out: IO[bytes]
     said: IO[bytes]
 
@@ -166,7 +186,7 @@ class _Check:
             raise RunError(f"ssh cannot be started: {error}") from error
         finally:
             os.close(read)
-        return cls(child, write, out, said)
+        return cls(child, write, time.monotonic(), out, said)
 
     def deliver(self, delivery: bytes) -> None:
         # If ssh has ended, its exit status gives the reason.

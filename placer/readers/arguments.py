@@ -58,6 +58,7 @@ class ReadRequest:
             `options.other_columns`, by input name.
         folder: the folder for relative paths of files and modules.
         options: digests, progress reports and limits.
+        is_first: whether the options of columns are checked, as for the first file of a set.
     """
 
     data: Data
@@ -66,6 +67,7 @@ class ReadRequest:
     feeds: ColumnMap
     folder: Path
     options: ReadOptions
+    is_first: bool = True
 
     @cached_property
     def used(self) -> tuple[Column, ...]:

@@ -15,6 +15,7 @@ from placer.readers.csv_rows import find_columns
 from placer.readers.csv_text_columns import parse_rows
 from placer.readers.file_sets import SameColumns, files_of
 from placer.readers.pieces import Batch, Columns, OpenFile, PieceRows, joined_pieces
+from placer.system.descriptors import allow_open_files
 
 PIECE_NBYTES = 256 << 10
 """The approximate size of a piece, in bytes."""
@@ -27,7 +28,9 @@ def open_pieces(request: ReadRequest) -> PieceRows:
     """
     same, rows, files = SameColumns(), 0, []
     most = request.options.first_rows
-    for one in files_of(request):
+    requests = [*files_of(request)]
+    allow_open_files(len(requests))  # a window keeps them open
+    for one in requests:
         files.append(_open(one, same, rows))
         rows += files[-1].rows
         if most is not None and rows >= most:

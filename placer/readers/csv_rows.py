@@ -67,7 +67,7 @@ def find_columns(
     wanted = [each for c in request.used for each in wanted_columns(request, c.name)]
     wanted += operands_of(request.data.features)
     with header_explained(names, form, wanted):
-        if not request.options.to_predict:
+        if request.is_first and not request.options.to_predict:
             check_effects(request.source, form, names, request.data.features)
         return find_feeds(request, names), _CsvFormat(request, form)
 

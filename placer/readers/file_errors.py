@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,6 +39,8 @@ def file_errors(source: str, hint: str, *kinds: type[Exception]) -> Iterator[Non
             )
         elif isinstance(error, IsADirectoryError):
             hint = "name one file in the folder"
+        elif isinstance(error, OSError) and error.errno == errno.EMFILE:
+            hint = "raise the limit of open files (ulimit -n), or write fewer files"
         raise DataError(f"{source} cannot be read: {why}", hint=hint) from error
 
 

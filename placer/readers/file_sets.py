@@ -54,9 +54,9 @@ def files_of(request: ReadRequest) -> Iterator[ReadRequest]:
     if paths is None:
         paths = list_files(request.source, request.folder)
     kind = request.source.kind
-    for path in paths:
+    for i, path in enumerate(paths):
         source = Source(f"{kind}:{path}", kind, path)
-        yield request if source == request.source else replace(request, source=source)
+        yield replace(request, source=source, is_first=i == 0)
 
 
 class SameColumns:

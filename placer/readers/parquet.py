@@ -100,7 +100,7 @@ def find_columns(request: ReadRequest, schema: pa.Schema) -> tuple[Feeds, FileFo
     Raises DataError if they do not fit the inputs.
     """
     form = request.data.parquet or Cells()
-    if not request.options.to_predict:
+    if request.is_first and not request.options.to_predict:
         check_effects(request.source, form, schema.names, request.data.features)
     feeds = find_feeds(request, schema.names)
     shape = _ParquetFormat(request, form)

@@ -12,6 +12,7 @@ from placer.readers.arguments import ReadRequest
 from placer.readers.file_sets import SameColumns, files_of
 from placer.readers.parquet import find_columns, parquet_errors, types_of
 from placer.readers.pieces import Batch, Columns, OpenFile, PieceRows, joined_pieces
+from placer.system.descriptors import allow_open_files
 
 _BUFFER_NBYTES = 32 << 10
 """The number of bytes of a column to read from the file at a time."""
@@ -26,8 +27,9 @@ def open_pieces(request: ReadRequest) -> PieceRows:
 
     Raises DataError if a file cannot be read or does not fit the inputs.
     """
-    same = SameColumns()
-    return joined_pieces([_open_one(one, same) for one in files_of(request)])
+    same, requests = SameColumns(), [*files_of(request)]
+    allow_open_files(len(requests))  # a window keeps them open
+    return joined_pieces([_open_one(one, same) for one in requests])
 
 
 def _open_one(request: ReadRequest, same: SameColumns) -> PieceRows:

@@ -205,8 +205,9 @@ def test_the_nodes_keep_the_addresses_that_are_left(build, tmp_path):
         "ps:0": addresses["ps:0"],
         "ps:1": addresses["ps:2"],
     }
-    write_hosts(tmp_path / "hosts.yaml", left)
-    assert read_hosts(tmp_path / "hosts.yaml", [*left]).addresses == left
+    write_hosts(tmp_path / "hosts.yaml", left, ["host-d"])
+    listed = read_hosts(tmp_path / "hosts.yaml", [*left])
+    assert (listed.addresses, [*listed.spares]) == (left, ["host-d"])
 
 
 def trained(wait: float | None) -> Restarts:

@@ -165,14 +165,8 @@ def resume(
 
 
 def _for_new_rows(progress: Progress) -> Progress:
-    """Return the position of a checkpoint for a run that goes on with other rows. Raises
-    CheckpointError if the workers have not finished the same step."""
-    if {*progress.workers.values()} - {progress.step}:
-        raise CheckpointError(
-            f"after step {progress.step} of the checkpoint, the workers have finished"
-            " different steps: other rows cannot begin there",
-            hint="name a checkpoint of the end of an epoch, or of the end of a run",
-        )
+    """Return the position of a checkpoint for a run that goes on with other rows. All
+    asynchronous workers begin them after the step of the slowest one."""
     return replace(
         progress,
         before=(progress.step, progress.epoch),
@@ -181,6 +175,7 @@ def _for_new_rows(progress: Progress) -> Progress:
         statistics={},
         best=None,
         stopping=None,
+        workers={},
         ahead=(),
     )
 

@@ -184,6 +184,7 @@ if ((start)); then # End tasks of the last start, which other groups may still r
     scancel $steps || true
     sleep 1
   done
+  [[ -z $steps ]] || fail "tasks of the last start still run: $steps"
 fi
 """
 
