@@ -91,6 +91,8 @@ class Machines:
     def news(self) -> Iterator[tuple[str, bool]]:
         """Yield new messages about the spare machines, and whether each ends the run."""
         for _, text, is_unusable in self.checks.news():
+            if is_unusable:
+                self._held = None  # the run ends
             yield text, is_unusable
         if self.checks.is_done and self._held is not None:
             self._held()
