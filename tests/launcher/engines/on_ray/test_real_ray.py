@@ -153,9 +153,8 @@ def run_disturbed(
 def restarts_of(ended: CommandResult) -> list[tuple[str, str]]:
     """Return the node of each restart of a run, and its failure."""
     restarts = json.loads(ended.out)["restarts"]
-    prefix = "{node} failed: "
     return [
-        (each["node"], each["what"].removeprefix(prefix.format(**each)))
+        (each["node"], each["what"].removeprefix(f"{each['node']} "))
         for each in restarts
     ]
 
@@ -199,7 +198,7 @@ def test_killed_processes_come_back_in_their_actors_or_with_them(
     first, second, third, both = restarts_of(ended)
     assert first == ("ps:0", "was killed by SIGKILL")
     assert second == ("worker:0", "lost its actor in Ray")
-    assert third == ("heter:0", "its guard was killed by SIGKILL")
+    assert third == ("heter:0", "was lost: its guard was killed by SIGKILL")
     assert both[0] in ("ps:0", "heter:0")
 
 

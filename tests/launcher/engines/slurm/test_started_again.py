@@ -130,8 +130,8 @@ def test_a_killed_process_and_a_lost_task_leave_the_bits_of_a_run_without(small)
     small.check(ended)
     restarts = [each["what"] for each in json.loads(ended.out)["restarts"]]
     assert restarts == [
-        "worker:0 failed: was killed by SIGKILL",
-        "ps:0 failed: was killed by SIGKILL",
+        "worker:0 was killed by SIGKILL",
+        "ps:0 was killed by SIGKILL",
     ]
     assert ended.err.count("slurm| Slurm starts job") == 1
     assert "recovering" in ended.err
