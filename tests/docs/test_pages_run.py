@@ -46,6 +46,7 @@ LONG = {
     "docs/coming-from/ray-train.md",
     "docs/how-to/comparing-runs.md",
     "docs/how-to/daily-clicks.md",
+    "docs/learn/asynchronous.md",
     "docs/learn/sparse-tables.md",
 }
 """Pages of more than ten seconds even if they are cut short; the slow tests run them."""

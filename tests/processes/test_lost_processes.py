@@ -280,6 +280,7 @@ def test_a_node_that_hangs_while_it_saves_is_named(
     ), ended.last_message
 
 
+@pytest.mark.slow
 def test_a_node_that_is_paused_for_less_than_the_limit_is_named_and_goes_on(
     tmp_path: Path,
 ) -> None:
