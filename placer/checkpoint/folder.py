@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain, count
 from pathlib import Path
@@ -208,14 +208,11 @@ def remove_old(folder: Path, keep: int) -> None:
         shutil.rmtree(hidden)
 
 
-def set_aside(folder: Path, after: int) -> list[Path]:
-    """Rename the checkpoints with a larger sequence number than `after`, so that they are not
-    listed any more. Return their new paths, newest first. Raises CheckpointError if one
-    cannot be renamed."""
+def set_aside(paths: Iterable[Path]) -> list[Path]:
+    """Rename damaged checkpoints, so that they are not listed any more. Return their new paths,
+    in the same order. Raises CheckpointError if one cannot be renamed."""
     found = []
-    for path, manifest in list_checkpoints(folder):
-        if manifest.sequence <= after:
-            break
+    for path in paths:
         name = f"{DAMAGED}{path.name}"
         names = chain([name], (f"{name}-{i}" for i in count(2)))
         new = next(each for each in map(path.with_name, names) if not each.exists())

@@ -50,6 +50,9 @@ from placer.runtime.signals.signals import (
 PASSED_ON: Final = (*END_SIGNALS, STOP_SIGNAL)
 """The signals that a guard passes on to the node."""
 GUARD_FD: Final = "--guard-fd"
+FINAL_STATUSES: Final = (1, 2, 126, 127)
+"""The exit statuses of a guard with which another one would end as well: a failure that ends the
+run, wrong arguments or another build, and a Python that is not on the machine."""
 _DESCRIPTOR: Final = re.compile("/proc/self/fd/([0-9]+)")
 READ_NOTES: Final = 10.0
 """Seconds between two reads of the notes. Signals and the end of the node wake the guard."""

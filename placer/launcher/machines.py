@@ -39,14 +39,16 @@ class Reaction:
             ended it.
         warning: a message for the user, if any.
         moved: the new addresses of the nodes that move to another machine.
-        ends_run: a text to add to the failure if the run ends; None if it goes on.
+        ends_run: whether the run ends.
+        why: a text to add to the failure that ends the run, if any.
     """
 
     pause: float = 0.0
     is_failure: bool = False
     warning: str = ""
     moved: Mapping[str, str] = field(default_factory=dict)
-    ends_run: str | None = None
+    ends_run: bool = False
+    why: str = ""
 
 
 @dataclass(slots=True)
@@ -135,7 +137,7 @@ class Machines:
         if self.spares and not (is_reached and has_trained):
             return self._move(host, f": ssh failed: {why}")
         if not has_trained:
-            return Reaction(ends_run="")
+            return Reaction(ends_run=True)
         return self._try_again(host, why)
 
     def _move(self, host: str, why: str, *, is_failure: bool = False) -> Reaction:
@@ -157,7 +159,7 @@ class Machines:
         until = self._failed_since.setdefault(host, now) + self.join_timeout
         if now >= until:
             text = f"\n  {host} has not come back within {self.join_timeout:g} s"
-            return Reaction(ends_run=f"{text} (--join-timeout)")
+            return Reaction(ends_run=True, why=f"{text} (--join-timeout)")
         self._tries[host] += 1
         tries = self._tries[host]
         warning = (

@@ -35,7 +35,7 @@ def take_place(run: str, node: str) -> socket.socket:
     """End the earlier process of a node of a run on this machine, if there is one.
 
     Returns:
-        A socket that becomes readable when a newcomer wants the place (see `is_asked`).
+        A socket that becomes readable when a newcomer wants the place (see `newcomer`).
 
     Raises:
         RunError: if the earlier process does not end, or belongs to another user.

@@ -591,8 +591,8 @@ class _Supervisor:
             self.watch(NodeWarning(reaction.warning))
         if reaction.moved:
             self._move(reaction.moved)
-        if reaction.ends_run is not None:
-            return dataclasses.replace(failure, text=failure.text + reaction.ends_run)
+        if reaction.ends_run:
+            return dataclasses.replace(failure, text=failure.text + reaction.why)
         restarts.plan_start(node, reaction.pause)
         return None
 

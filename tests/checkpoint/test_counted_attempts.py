@@ -130,6 +130,14 @@ def test_the_same_error_at_the_same_position_ends_a_run(errors, ends):
     assert why.endswith("again at the same step, with the same error" if ends else "")
 
 
+def damage(folder, step):
+    """Change a byte of each file with values."""
+    for path in (folder / f"step-{step:06}").iterdir():
+        if path.name != "manifest.json":
+            data = path.read_bytes()
+            path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+
+
 def test_damaged_checkpoints_of_a_run_are_set_aside(tmp_path):
     """The one of the run that it resumes stays."""
     for sequence in (5, 6, 7):
@@ -138,8 +146,22 @@ def test_damaged_checkpoints_of_a_run_are_set_aside(tmp_path):
     tried = candidates(tmp_path, print)
     own = _of_this_run(tried, tmp_path, after=5)
     assert [next(own).folder.name for _ in range(2)] == ["step-000007", "step-000006"]
+    for step in (6, 7):
+        damage(tmp_path, step)
     damaged = "all checkpoints of this run are damaged, .*'damaged-step-000007-2', 'dam"
     with pytest.raises(CheckpointError, match=damaged) as error:
         next(own)
     assert not isinstance(error.value, FinalError)
     assert [path.name for path, _ in list_checkpoints(tmp_path)] == ["step-000005"]
+
+
+def test_a_checkpoint_that_only_cannot_be_loaded_is_not_set_aside(tmp_path):
+    """For example, because the disk of a node does not answer."""
+    for sequence in (6, 7):
+        write_checkpoint(tmp_path, sequence, sequence)
+    own = _of_this_run(candidates(tmp_path, print), tmp_path, after=5)
+    assert len([next(own), next(own)]) == 2
+    damage(tmp_path, 7)
+    with pytest.raises(FinalError, match=r"'.*step-000006', but it is not damaged"):
+        next(own)
+    assert len(list_checkpoints(tmp_path)) == 2

@@ -112,7 +112,7 @@ def test_a_node_whose_process_has_failed_starts_again_on_its_machine(ended):
 def test_ssh_that_fails_at_the_start_ends_the_run_unless_there_is_a_spare(ended):
     reaction = machines().react(ended(), {}, has_trained=False)
     assert reaction is not None
-    assert reaction.ends_run == ""
+    assert (reaction.ends_run, reaction.why) == (True, "")
     # The other nodes of the machine move as well.
     heard = {"worker:1": time.monotonic()}
     reaction = machines("d").react(ended(), heard, has_trained=False)
@@ -148,7 +148,7 @@ def test_without_a_spare_ssh_is_tried_again_until_the_join_timeout(ended):
     assert placed.react(ended(spoken=True), {}, has_trained=True) is None
     assert placed.connect_timeout("ps:1") == 1
     tries: list[Reaction] = []
-    while not tries or tries[-1].ends_run is None:
+    while not tries or not tries[-1].ends_run:
         reaction = placed.react(ended(), {}, has_trained=True)
         assert reaction is not None
         assert reaction.pause <= 0.05
@@ -157,7 +157,7 @@ def test_without_a_spare_ssh_is_tried_again_until_the_join_timeout(ended):
     assert tries[0].warning == f"ssh to b failed, and is tried again: {REFUSED.strip()}"
     assert {each.warning for each in tries[1:]} <= {""}
     text = "\n  b has not come back within 0.05 s (--join-timeout)"
-    assert tries[-1].ends_run == text
+    assert tries[-1].why == text
 
 
 @pytest.mark.parametrize("lost_after", [0.5, 4, 7, 60, 601.5])

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from placer.checkpoint.choice import candidates, is_checkpoint, is_first_start
-from placer.checkpoint.folder import set_aside
+from placer.checkpoint.folder import list_checkpoints, set_aside
 from placer.checkpoint.manifest import FILE, Progress
 from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError
@@ -28,6 +28,7 @@ from placer.runtime.batches.passes import count_steps
 from placer.runtime.control.barrier import RESUME, barrier
 from placer.runtime.control.events import NodeWarning, Resumed
 from placer.runtime.control.execution import Execution
+from placer.runtime.control.failure import FinalError
 from placer.runtime.control.handshake import fingerprint
 from placer.runtime.saving.beginning import Beginning
 from placer.runtime.saving.resumed_tables import Choice, load_tables
@@ -113,10 +114,16 @@ def resume(
             checkpoint = next(tried)
             check_same_model(checkpoint.manifest, plan, execution.report, partial)
             manifest = checkpoint.manifest
-            allows_new = execution.options.new_rows and not beginning.is_own
-            is_new = allows_new and has_new_rows(manifest, facts)
-            if not is_new:
-                check_same_data(manifest, facts)
+            try:
+                allows_new = execution.options.new_rows and not beginning.is_own
+                is_new = allows_new and has_new_rows(manifest, facts)
+                if not is_new:
+                    check_same_data(manifest, facts)
+            except CheckpointError as error:
+                if not execution.options.restarts:
+                    raise
+                # Another attempt would find the same.
+                raise FinalError(error.message, hint=error.hint) from error
             stored = manifest.progress
             if is_new:
                 stored = _for_new_rows(stored)
@@ -187,11 +194,19 @@ def _of_this_run(
     `--shrink` and `--partial` apply to them.
 
     If none is left, set the damaged ones aside, and raise CheckpointError: the next attempt
-    begins as the first one did.
+    begins as the first one did. Raises FinalError if one of them is not damaged.
     """
     with suppress(CheckpointError):  # none is left
         yield from takewhile(lambda each: each.manifest.sequence > after, tried)
-    names = ", ".join(f"'{each.name}'" for each in set_aside(folder, after))
+    own = [path for path, each in list_checkpoints(folder) if each.sequence > after]
+    for path in own:
+        with suppress(CheckpointError):  # it is damaged
+            Checkpoint(path).verify()
+            raise FinalError(
+                f"the nodes cannot load '{path}', but it is not damaged",
+                hint="see the warnings before, and continue the run with --resume",
+            )
+    names = ", ".join(f"'{each.name}'" for each in set_aside(own))
     raise CheckpointError(
         f"all checkpoints of this run are damaged, and are named {names} now: the run goes"
         " back to its beginning"

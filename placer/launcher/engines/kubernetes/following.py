@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 from placer.channel.cause import Cause
 from placer.errors import RunError
+from placer.launcher.engines.attempts import last_attempt_of, lost_line
 from placer.launcher.engines.engine import (
     JobEvent,
     JobNote,
@@ -22,18 +23,10 @@ from placer.launcher.engines.engine import (
 from placer.launcher.engines.kubernetes.job import KubernetesJob
 from placer.launcher.engines.kubernetes.kubectl import FORBIDDEN, KubectlError
 from placer.launcher.engines.kubernetes.logs import PodLog
-from placer.launcher.engines.kubernetes.manifests import FINAL_STATUSES
 from placer.launcher.engines.kubernetes.pods import End, Pod, Pods, joined
 from placer.launcher.engines.said import in_one_line
+from placer.launcher.guard import FINAL_STATUSES
 from placer.runtime.control.differing import list_nodes
-from placer.runtime.control.events import (
-    LEFT_LINE,
-    START_LINE,
-    Left,
-    Start,
-    read_event,
-    write_event,
-)
 from placer.runtime.signals.signals import how_ended
 from placer.system.owned_threads import OwnedThreads
 
@@ -179,7 +172,7 @@ class _Following:
             if isinstance(item, NodeLines | NodeLog):
                 self._forget(("unread", item.node))
             if isinstance(item, NodeLines) and self.job.restarts:
-                self._note_attempt(item)
+                self._attempt = last_attempt_of(item.node, item.lines, self._attempt)
             yield item
         for node in [n for n in self._losses if self._is_read(n)]:
             yield self._left(node, self._losses.pop(node))
@@ -346,15 +339,8 @@ class _Following:
         """Return the event that the process of a node has ended and is started again."""
         how = "was lost" if end.status is None else how_ended(end.status)
         what = f"{how} ({end.why})" if end.why else how
-        left = Left(node, self._attempt, Cause(node, "", what), root=True)
-        return NodeLines(node, [write_event(left).rstrip()])
-
-    def _note_attempt(self, item: NodeLines) -> None:
-        for line in item.lines:
-            if line.startswith((START_LINE, LEFT_LINE)):
-                event = read_event(item.node, line)
-                assert isinstance(event, Start | Left)
-                self._attempt = max(self._attempt, event.attempt)
+        line = lost_line(node, self._attempt, Cause(node, "", what))
+        return NodeLines(node, [line])
 
     def _notes(
         self, waiting: dict[tuple[str, str], list[str]], found: Pods

@@ -13,6 +13,7 @@ from placer.launcher.engines.engine import JobRequest, Needs
 from placer.launcher.engines.kubernetes.groups import Group, host_names
 from placer.launcher.engines.kubernetes.volumes import OWN, Volume
 from placer.launcher.engines.surroundings import INDEX, KIND
+from placer.launcher.guard import FINAL_STATUSES
 from placer.place.node_kinds import HETER, SERVER, NodeId
 from placer.plan.plan import FILE, sha256
 from placer.runtime.process.interpreter import NODE_VARIABLES, interpreter
@@ -38,9 +39,6 @@ OWN_LABELS: Final = ("app.kubernetes.io/name", INSTANCE, COMPONENT)
 """The labels that select the objects of a job."""
 DISRUPTED: Final = "DisruptionTarget"
 """The condition of a pod that Kubernetes ends, for example to drain its machine."""
-FINAL_STATUSES: Final = (1, 2, 126, 127)
-"""The exit statuses of a container that another pod would end with as well: a failure that
-ends the run, wrong arguments or another build, and a Python that is not in the image."""
 PACKED: Final = "build.tar.gz"
 """The name of the build in its ConfigMap."""
 

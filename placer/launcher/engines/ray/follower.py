@@ -16,6 +16,7 @@ import ray
 import ray.exceptions
 
 from placer.channel.cause import Cause
+from placer.launcher.engines.attempts import last_attempt_of, lost_line
 from placer.launcher.engines.ray.cluster import Head, explain
 from placer.launcher.engines.ray.files import RayJobDescription
 from placer.launcher.engines.ray.messages import Ended, Lines, Log, Message, Note
@@ -26,12 +27,10 @@ from placer.launcher.pauses import pause_before
 from placer.runtime.control.events import (
     CONNECTING,
     IMPORTING,
-    Left,
-    Start,
+    STATE_LINE,
     State,
     is_cut,
     read_event,
-    write_event,
 )
 from placer.runtime.signals.signals import how_ended, status_of_shell
 
@@ -176,8 +175,7 @@ class Follower:
         if output.log:
             self._tell(Log(node, output.log))
         if self._job.restarts:
-            for line in output.lines:
-                self._note(node, line)
+            self._note(node, output.lines)
         if output.status is None:
             self._read(node)
         elif not self._job.restarts:
@@ -187,20 +185,20 @@ class Follower:
         else:
             self._end(node, status_of_shell(output.status), "")
 
-    def _note(self, node: str, line: bytes) -> None:
+    def _note(self, node: str, lines: Sequence[bytes]) -> None:
         """Note the attempt, and how the process of a node goes on."""
-        if is_cut(line):
-            return
+        self._attempt = last_attempt_of(node, lines, self._attempt)
         followed = self._left[node]
-        match read_event(node, line):
-            case Start(attempt=attempt) | Left(attempt=attempt):
-                self._attempt = max(self._attempt, attempt)
-            case State(process=process, state=state):
-                if process != followed.process:
-                    # The guard starts each process with the first addresses.
-                    self._nodes.tell_moves(node)
-                followed.process = process
-                followed.has_joined |= state not in (IMPORTING, CONNECTING)
+        for line in lines:
+            if not line.startswith(STATE_LINE) or is_cut(line):
+                continue
+            state = read_event(node, line)
+            assert isinstance(state, State)
+            if state.process != followed.process:
+                # The guard starts each process with the first addresses.
+                self._nodes.tell_moves(node)
+            followed.process = state.process
+            followed.has_joined |= state.state not in (IMPORTING, CONNECTING)
 
     def _end(self, node: str, status: int | None, why: str) -> None:
         """Note the end of a node, which ends the run."""
@@ -228,8 +226,8 @@ class Follower:
             self._end(node, None, f"{why}, {followed.losses} times in a row")
         else:
             what = why if why == LOST_ACTOR else f"was lost: {why}"
-            left = Left(node, self._attempt, Cause(node, "", what), root=True)
-            self._tell(Lines(node, [write_event(left).rstrip()]))
+            line = lost_line(node, self._attempt, Cause(node, "", what))
+            self._tell(Lines(node, [line]))
             self._drop_calls(node)
             followed.why, followed.since = why, time.monotonic()
             followed.due = followed.since + pause_before(followed.losses)

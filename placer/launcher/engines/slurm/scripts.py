@@ -11,6 +11,7 @@ from typing import Any, Final
 from placer.errors import PlacerError
 from placer.launcher.engines.engine import JobFile, JobFiles, JobRequest, Needs
 from placer.launcher.engines.slurm.sbatch_options import set_options
+from placer.launcher.guard import FINAL_STATUSES
 from placer.place.ids import format_nodes
 from placer.place.node_kinds import NodeId
 from placer.plan.plan import FILE
@@ -25,8 +26,6 @@ _FOLLOWED: Final = 60
 _OLD_STEPS: Final = 400
 """Seconds in which the tasks of an earlier start must end. Slurm waits for an srun on a lost
 machine, which took one minute with Slurm 22.05."""
-FINAL: Final = (1, 2, 126, 127)
-"""Exit statuses of a node that end the run: a failure that would come again."""
 REQUEUED: Final = "requeued"
 """The file that the batch script writes before it asks Slurm to start the job again."""
 
@@ -200,7 +199,7 @@ is_lost() {{ # whether a task was lost, and nothing has ended the run
   local ended asked
   ended=$(cat "$PLACER_JOB_FOLDER"/*.ended 2>/dev/null | cut -d ' ' -f 1)
   # A failure ends the run, or the command of the node does not work.
-  ! grep -qxE '{"|".join(map(str, FINAL))}' <<<"$ended" || return 1
+  ! grep -qxE '{"|".join(map(str, FINAL_STATUSES))}' <<<"$ended" || return 1
   # The run has a result.
   ! grep -qs '^0 ' "$PLACER_JOB_FOLDER/{control}.ended" || return 1
   # A signal to all nodes, which scancel or a time limit has sent, ends the run.

@@ -15,6 +15,7 @@ from typing import Final
 
 from placer.channel.cause import Cause
 from placer.errors import RunError
+from placer.launcher.engines.attempts import last_attempt_of, lost_line
 from placer.launcher.engines.engine import (
     JobEvent,
     JobFolder,
@@ -28,19 +29,13 @@ from placer.launcher.engines.slurm.following import Following
 from placer.launcher.engines.slurm.job import ENDED, WAITING, SlurmJob
 from placer.launcher.engines.slurm.job_files import find_later_start, list_folder
 from placer.launcher.engines.slurm.notes import Notes
-from placer.launcher.engines.slurm.scripts import FINAL, REQUEUED
+from placer.launcher.engines.slurm.scripts import REQUEUED
+from placer.launcher.guard import FINAL_STATUSES
 from placer.runtime.control.events import (
     FAILED_LINE,
-    LEFT_LINE,
     RESULT_LINE,
     SIGNAL_LINE,
-    START_LINE,
     STATE_LINE,
-    Left,
-    Start,
-    is_cut,
-    read_event,
-    write_event,
 )
 from placer.runtime.signals.signals import END_SIGNALS, how_ended
 
@@ -114,11 +109,7 @@ class _Start:
 
     def _note(self, event: NodeLines) -> None:
         self._is_heard = True
-        for line in event.lines:
-            if line.startswith((START_LINE, LEFT_LINE)) and not is_cut(line):
-                told = read_event(event.node, line)
-                assert isinstance(told, Start | Left)
-                self.attempt = max(self.attempt, told.attempt)
+        self.attempt = last_attempt_of(event.node, event.lines, self.attempt)
 
     def _decide(self) -> Iterator[JobEvent]:
         """Release the events that were held back, once it is clear how the job goes on."""
@@ -148,7 +139,7 @@ class _Start:
         # The batch script of a job with such an end does not ask for another start.
         control = self.following.job.nodes[0]
         return self.following.over is not None or any(
-            end.status in FINAL or (end.node == control and end.status == 0)
+            end.status in FINAL_STATUSES or (end.node == control and end.status == 0)
             for end in self._ends
         )
 
@@ -178,8 +169,7 @@ class _Start:
         # The next process of the control node may count its attempts from a lower number.
         for node in (*others, control):
             cause = causes.get(node) or next(iter(causes.values()))
-            left = Left(node, self.attempt, cause, root=True)
-            yield NodeLines(node, [write_event(left).rstrip()])
+            yield NodeLines(node, [lost_line(node, self.attempt, cause)])
 
     def _keep_ends(self) -> Iterator[JobEvent]:
         """Yield the held events that still hold if the job starts again, except the ends of
