@@ -100,7 +100,7 @@ def run(three: Path, loss: Loss, tmp_path: Path, **options) -> placer.Result:
 
 
 def check(result: placer.Result, undisturbed: placer.Result, loss: Loss) -> None:
-    """Check that a run differs by rounding only, and that each step was told once."""
+    """Check that a run differs by rounding only, and that each step was reported once."""
     assert result.steps == undisturbed.steps == 16
     assert loss.steps == [line["step"] for line in result.history] == [*range(1, 17)]
     assert loss.evaluations == [4, 8, 12, 16]
