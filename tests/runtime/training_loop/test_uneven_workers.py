@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from contextlib import contextmanager
 from threading import Event
 
@@ -373,8 +374,25 @@ def test_nodes_drain_twice_after_a_step(
     assert EPOCH in [manifest.progress.step for _, manifest in list_checkpoints(saved)]
     if action is Action.SAVE:
         recorded = (tmp_path / "params.safetensors").read_bytes()
+        if mode in ("geo", "outer", "servers"):
+            count_other_steps(order)
         run(tmp_path, build, replay_order=order, **start)
         assert (tmp_path / "params.safetensors").read_bytes() == recorded
+
+
+def count_other_steps(order):
+    """Change the steps of servers in a recorded order. After a failure, a server counts its steps
+    from that of the slowest worker, and may have been ahead of it before."""
+    for file in order.glob("ps-*.jsonl"):
+        first, *lines, _ = file.read_text().splitlines()
+        events = [json.loads(line) for line in lines]
+        drains = [event for event in events if event[0] == "drain"]
+        assert len(drains) > 1
+        for event in drains:
+            event[2] -= 1
+        text = "".join(f"{line}\n" for line in (first, *map(json.dumps, events)))
+        end = json.dumps(["end", 0, len(events), zlib.crc32(text.encode())])
+        file.write_text(f"{text}{end}\n")
 
 
 WHY_NOT = {
