@@ -15,7 +15,6 @@ from placer.plan.settings.data.window import Window
 from placer.readers import Order, PieceRows, ReadOptions, Rows, open_pieces, open_source
 from placer.readers.window_advice import advise
 from placer.runtime.batches.batches import Batches
-from placer.runtime.batches.passes import count_steps
 from placer.runtime.control.events import NodeWarning
 from placer.runtime.control.execution import Execution
 from placer.system.memory.limit import available_nbytes
@@ -67,7 +66,8 @@ def open_batches(execution: Execution, data: RowSource, phase: str) -> Batches:
         order = Order(count, data.batch, data.shuffle, data.seed, data.remainder)
     batches = Batches(order, rows, order.steps_per_epoch)
     if phase == TRAINING:
-        batches = batches.until(count_steps(execution, batches.passes))
+        epochs = execution.plan.settings.train.epochs
+        batches = batches.until(execution.options.steps, epochs)
     return batches
 
 

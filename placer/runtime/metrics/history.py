@@ -70,7 +70,7 @@ class HistoryWriter:
         self._rates = rate_schedules(execution.plan)
         self._execution = execution
         self._epoch = self._rows = 0
-        self._passes = Passes(1)
+        self._passes = Passes(1, 0)
         self._sums: Statistics = {}
         self._file: FileIO | None = None
         self._problem: RunError | None = None

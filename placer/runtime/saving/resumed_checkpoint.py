@@ -24,7 +24,6 @@ from placer.errors import CheckpointError
 from placer.plan.plan import Plan
 from placer.runtime.asynchronous.local_values import LocalValues
 from placer.runtime.batches.batches import Batches
-from placer.runtime.batches.passes import count_steps
 from placer.runtime.control.barrier import RESUME, barrier
 from placer.runtime.control.events import NodeWarning, Resumed
 from placer.runtime.control.execution import Execution
@@ -127,8 +126,9 @@ def resume(
             stored = manifest.progress
             if is_new:
                 stored = _for_new_rows(stored)
-            passes = batches.after(*stored.before).passes
-            check_not_later(manifest, count_steps(execution, passes))
+            passing = batches.after(*stored.before)
+            last = passing.until(execution.options.steps, plan.settings.train.epochs)
+            check_not_later(manifest, last.last_step)
             choice = Choice(
                 str(checkpoint.folder),
                 fingerprint(checkpoint.folder / FILE),

@@ -16,7 +16,6 @@ from placer.checkpoint.manifest import Progress
 from placer.plan.settings.data.sources import POSITION
 from placer.readers import Digests
 from placer.runtime.batches.opened_sources import EVALUATION, TRAINING
-from placer.runtime.batches.passes import count_steps
 from placer.runtime.batches.same_rows import compare_rows
 from placer.runtime.control.checkpoint_settings import check_folder
 from placer.runtime.control.common_step import Action
@@ -145,9 +144,9 @@ def _start(
                 execution, beginning, tables, local, sparse, facts, batches.training
             )
             if continued is not None:
-                passing = batches.training.after(*continued.progress.before)
-                last = count_steps(execution, passing.passes)
-                batches.training = passing.until(last)
+                batches.training = batches.training.after(
+                    *continued.progress.before
+                ).until(options.steps, plan.settings.train.epochs)
                 watches.restore(continued.progress)
                 if options.shrink and not beginning.is_own:
                     for table in sparse.values():
@@ -180,9 +179,7 @@ def _start(
     if execution.is_control and keeps_no_rows and plan.sparse_tables:
         execution.report(NodeWarning(WITHOUT_ROWS))
     if execution.is_control:
-        for text in find_rates_of_zero(
-            plan, count_steps(execution, batches.training.passes)
-        ):
+        for text in find_rates_of_zero(plan, batches.training.last_step):
             execution.report(NodeWarning(text))
     history.open(batches.training.passes, progress)
     done = progress.step if progress is not None else 0

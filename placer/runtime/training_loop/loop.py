@@ -70,7 +70,7 @@ class Training:
     def run(self, progress: Progress | None) -> None:
         """Run the steps after the position of a checkpoint, or all steps. Raises
         `Aborted` once the run has failed."""
-        self.driver.node.position.last_step = self.steps.total
+        self.driver.node.position.last_step = self.steps.batches.last_step
         with self.execution.pace or nullcontext():
             self._run(progress)
         self.driver.discard_sent_back()

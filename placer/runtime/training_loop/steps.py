@@ -6,26 +6,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from placer.runtime.batches.batches import Batches
-from placer.runtime.batches.passes import Passes, count_steps
+from placer.runtime.batches.passes import Passes
 from placer.runtime.control.barrier import STEP
 from placer.runtime.control.events import Start
 from placer.runtime.control.execution import Execution
 from placer.runtime.metrics.combiner import Phase
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Steps:
     """The training steps of a run, numbered from 1.
 
     Attributes:
-        total: the number of the last step.
-        batches: the global batches, one per step.
+        total: the number of the last step; None while it is not known (in a stream).
+        batches: the global batches, one per step; of a stream, those of the present pass.
         evaluating: the batches of the evaluation; None without evaluations.
         evaluation_every: the number of steps between evaluations; 0 for an evaluation after
             each epoch. The last step always has an evaluation.
     """
 
-    total: int
+    total: int | None
     batches: Batches
     evaluating: Batches | None
     evaluation_every: int
@@ -58,7 +58,7 @@ class Steps:
         every = self.evaluation_every or passes.length
         return Start(
             first_step=first,
-            last_step=self.total,
+            last_step=self.total or 0,
             steps_per_epoch=passes.length,
             evaluation_every=every if evaluating else 0,
             rows=self.batches.order.batch,
@@ -75,7 +75,7 @@ def steps_of(
     """Return the steps of a run over these batches."""
     every = execution.plan.settings.train.eval.interval
     return Steps(
-        count_steps(execution, batches.passes),
+        batches.last_step,
         batches,
         evaluating,
         0 if every.unit == "epochs" else int(every.number),

@@ -1,0 +1,35 @@
+"""Texts of warnings about files of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from placer.plan.settings.data.source import Data
+
+_MOST: Final = 3
+"""The number of files that a warning names."""
+
+
+def late_text(data: Data, paths: Sequence[str]) -> str:
+    """Return the warning about files whose names come before the last trained one."""
+    assert data.stream is not None
+    many = len(paths) > 1
+    if data.stream.late == "train":
+        fate = f"{'they are' if many else 'it is'} trained in the next pass"
+    else:
+        fate = f"{'they are' if many else 'it is'} not trained"
+    return f"{_named(data, paths)} {'are' if many else 'is'} late; {fate}"
+
+
+def changed_text(data: Data, paths: Sequence[str]) -> str:
+    """Return the warning about files that have another size than when they were trained."""
+    has = "have" if len(paths) > 1 else "has"
+    was = "they were" if len(paths) > 1 else "it was"
+    return f"{_named(data, paths)} {has} changed after {was} trained"
+
+
+def _named(data: Data, paths: Sequence[str]) -> str:
+    kind, more = data.parsed.kind, len(paths) - _MOST
+    named = ", ".join(f"{kind}:{path}" for path in paths[:_MOST])
+    return f"{named} and {more:,} more files" if more > 0 else named
