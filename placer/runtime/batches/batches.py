@@ -75,6 +75,10 @@ class Batches:
             last_step = self.before[0] + epochs * self.order.steps_per_epoch
         return replace(self, last_step=last_step)
 
+    def watched(self, watch: WatchReading | None) -> Batches:
+        """Return these batches with an observer of the threads that read ahead."""
+        return replace(self, watch=watch)
+
     def with_rows(self, rows: int | None) -> Batches:
         """Return these batches for a source with `rows` rows; unchanged if `rows` is None."""
         if rows is None:

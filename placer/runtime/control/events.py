@@ -114,7 +114,8 @@ class Start(msgspec.Struct, frozen=True, tag_field="event", tag="start"):
         before: the last step before the passes over these rows, and its epoch; 0 unless the
             run has trained other rows before.
 
-    Of a stream, `steps_per_epoch` is 0, and `last_step` is 0 unless `--steps` limits the run.
+    Of a stream, `steps_per_epoch` is 0, and so is `evaluation_every` with an evaluation after
+    each pass; `last_step` is 0 unless `--steps` limits the run.
     """
 
     first_step: int

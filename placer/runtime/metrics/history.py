@@ -111,6 +111,10 @@ class HistoryWriter:
             if continues:
                 self._cut(self._file, self.steps)
 
+    def enter(self, passes: Passes) -> None:
+        """Go on with the next pass of a stream, when all steps before are in the history."""
+        self._passes = passes
+
     def progress(self, batches: int) -> Progress:
         """Return the position of the run, after `batches` batches of the epoch."""
         return Progress(
