@@ -53,25 +53,34 @@ class PassView:
     _steps: _StepsOfPass | None = None
     _ended: _StepsOfPass | None = None
     _counts: dict[str, TableCounts] | None = field(default_factory=dict)
+    _waiting: set[str] = field(default_factory=set)
     _waits_since: float | None = None
 
     def update(self, event: Event, states: Mapping[str, State], now: float) -> None:
         """Note an event. `states` has the last state of each node, with this event."""
         if isinstance(event, PassBegun):
             self.current, self._steps = event, _StepsOfPass(event)
+            self._waiting.clear()
+            self._waits_since = None
         elif isinstance(event, Step) and self._steps is not None:
             if self._steps.add(event):
                 self.finish(states)
                 self._ended, self._steps = self._steps, None
         elif isinstance(event, Left | FewerNodes | Recovered):
             self._counts = None  # a process counts from its start
+            self._waiting.clear()
+            self._waits_since = None
         elif isinstance(event, State):
-            waits = all(each.state == WAITING_FOR_FILE for each in states.values())
-            if not waits:
+            waits = event.state == WAITING_FOR_FILE
+            (self._waiting.add if waits else self._waiting.discard)(event.node)
+            if len(self._waiting) < len(states):
                 self._waits_since = None
             elif self._waits_since is None:
                 self._waits_since = now
-        if self._ended is not None and self._ended.is_counted(states):
+        is_report = isinstance(event, Step) or (
+            isinstance(event, State) and bool(event.tables)
+        )
+        if self._ended is not None and is_report and self._ended.is_counted(states):
             self.finish(states)
 
     def finish(self, states: Mapping[str, State]) -> None:
