@@ -84,7 +84,7 @@ class PassView:
             self.finish(states)
 
     def finish(self, states: Mapping[str, State]) -> None:
-        """Add the line of the pass that has ended, unless it is there already."""
+        """Add the line of the pass that has ended, unless it was added."""
         if self._ended is None:
             return
         counts = add_counts(state.tables for state in states.values())
