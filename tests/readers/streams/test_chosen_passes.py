@@ -125,7 +125,7 @@ class Life:
 
         return SimpleNamespace(stat=stat)
 
-    def list_names(self, data, folder):
+    def list_stream(self, data, folder):
         return {path_of(name) for name in self.model.visible()}
 
     def read_facts(self, request):
@@ -239,7 +239,7 @@ def test_passes_are_those_of_a_plain_model(monkeypatch):
     for seed in range(300):
         life = Life(seed)
         monkeypatch.setattr(file_stream, "os", life.files())
-        monkeypatch.setattr(file_stream, "list_names", life.list_names)
+        monkeypatch.setattr(file_stream, "list_stream", life.list_stream)
         monkeypatch.setattr(file_stream, "read_facts", life.read_facts)
         for _ in range(8):
             for _ in range(life.draw.randint(0, 6)):

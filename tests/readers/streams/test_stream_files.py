@@ -13,6 +13,7 @@ import pytest
 from msgspec import structs
 
 from placer.errors import DataError
+from placer.plan.settings.data import sources
 from placer.plan.settings.data.cell_options import Csv
 from placer.plan.settings.data.source import RowSource
 from placer.plan.settings.data.stream import Stream
@@ -28,7 +29,7 @@ from placer.readers.streams import (
 
 INPUTS = [Column("id", "int32", ()), Column("x", "float32", (2,))]
 FEEDS = {"id": "id", "x": ["a", "b"]}
-KINDS = ["csv", "parquet", "npz"]
+KINDS = [name for name, kind in sources.KINDS.items() if kind.is_file]
 TYPES = {
     "csv": {"id": "", "a": "", "b": ""},
     "parquet": {"id": "int64", "a": "double", "b": "double"},
@@ -154,7 +155,7 @@ def test_late_and_changed_files_are_named_once(tmp_path):
     one, five = ("3",), tuple("56789")
     assert late_text(data, one) == "csv:3 is late; it is not trained"
     assert late_text(late, five) == (
-        "csv:5, csv:6, csv:7 and 2 more files are late; they are trained in the next pass"
+        "csv:5, csv:6, csv:7 and 2 more are late; they are trained in the next pass"
     )
     assert changed_text(data, one) == "csv:3 has changed after it was trained"
 
