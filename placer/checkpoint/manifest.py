@@ -260,14 +260,16 @@ class StreamPosition(Struct, frozen=True):
         trained: the size in bytes of each file of this pass and the earlier ones, by path.
         last: the last name that was trained in its turn, in natural order; late files are not
             in turn.
-        left_out: the number of rows of all passes so far that fill no batch.
+        rows: the number of rows of all passes so far.
+        left_out: the number of these rows that fill no batch.
     """
 
     current: StreamPass
     first_step: Count
     trained: dict[str, Size]
     last: str
-    left_out: Size = 0
+    rows: Size
+    left_out: Size
 
 
 class Progress(Struct, frozen=True):

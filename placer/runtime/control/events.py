@@ -114,7 +114,8 @@ class Start(msgspec.Struct, frozen=True, tag_field="event", tag="start"):
         before: the last step before the passes over these rows, and its epoch; 0 unless the
             run has trained other rows before.
 
-    Of a stream, `steps_per_epoch` is 0, and `last_step` is 0 unless `--steps` limits the run.
+    Of a stream, `steps_per_epoch` is 0, and so is `evaluation_every` with an evaluation after
+    each pass; `last_step` is 0 unless `--steps` limits the run.
     """
 
     first_step: int
@@ -156,6 +157,11 @@ class PassBegun(msgspec.Struct, frozen=True, tag_field="event", tag="pass"):
     left_out: int = 0
     waited: float = 0.0
     is_last: bool = False
+
+    @property
+    def last_step(self) -> int:
+        """The last step of the pass."""
+        return self.first_step + self.steps - 1
 
 
 class Step(

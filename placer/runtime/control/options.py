@@ -62,6 +62,7 @@ class Option:
         parse: a function that parses the value. It raises PlacerError for an invalid value.
         between_processes: whether the option concerns several node processes. Such an
             option has no effect on threads or on a single process.
+        of_stream: whether the option concerns a stream of files.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Option:
     file: Literal["read", "written", "folder"] | None = None
     parse: Callable[[Any], object] | None = None
     between_processes: bool = False
+    of_stream: bool = False
 
     @property
     def flag(self) -> str:
@@ -187,6 +189,7 @@ class Options:
         "there at the start; NAME trains up to the pass with this file or folder.",
         metavar="now|NAME",
         parse=_check_until,
+        of_stream=True,
     )
     passes: int | None = _option(
         None,
@@ -195,6 +198,7 @@ class Options:
         "With a stream: stop after N passes of this command.",
         metavar="N",
         low=1,
+        of_stream=True,
     )
     history: Path | None = _option(
         None,
@@ -271,6 +275,7 @@ class Options:
         "value",
         "With --resume and a stream: leave out the rest of the checkpoint's pass, whose files "
         "have changed, and go on with the next pass.",
+        of_stream=True,
     )
     partial: bool = _option(
         False,

@@ -1,12 +1,17 @@
-"""Reads the key `stream` of a source."""
+"""Reads the key `stream` of a source, and checks the section `train` of a stream."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from placer.compiler.frontend.sections.parameters import Group
 from placer.compiler.frontend.yaml.decode import decode
 from placer.compiler.frontend.yaml.problems import Problems
 from placer.compiler.frontend.yaml.tree import MappingNode, SpecNode
 from placer.plan.settings.data.sources import Source
 from placer.plan.settings.data.stream import Stream
+from placer.plan.settings.mistake import Mistake
+from placer.plan.settings.training.update_modes import Sync
 
 
 def read_stream(
@@ -46,3 +51,43 @@ def read_stream(
         problems.add_mistake(mistake, section)
         return None
     return stream
+
+
+def check_training(
+    section: MappingNode, groups: Sequence[Group], problems: Problems
+) -> None:
+    """Report settings of training that a stream does not have.
+
+    Args:
+        section: The section `train`.
+        groups: The valid entries of `train.optimizer`.
+        problems: Collects the errors.
+    """
+    for key, (why, hint) in _WITHOUT.items():
+        if section.get_non_null(key) is not None:
+            message = f"'{key}' cannot be used with a stream: {why}"
+            problems.add(message, section.keys[key].span, hint)
+    for group in groups:
+        update = group.attrs["update"]
+        if isinstance(update, Sync) and update.backup:
+            mistake = Mistake(
+                ("update", "sync", "backup"),
+                "backup workers cannot be used with a stream: they leave out rows, and a"
+                " stream trains each row once",
+                "leave 'backup' out, or use 'update: async'",
+                of_key=True,
+            )
+            problems.add_mistake(mistake, group.node)
+
+
+_WITHOUT = {
+    "epochs": (
+        "each file is trained once",
+        "leave epochs out; --passes N or --until now end a run",
+    ),
+    "early_stopping": (
+        "it compares evaluations of the same rows",
+        "leave early_stopping out",
+    ),
+}
+"""Keys of `train` that a stream does not have: the reason, and a hint."""

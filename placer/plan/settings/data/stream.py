@@ -7,11 +7,9 @@ from typing import Annotated, Literal
 from msgspec import Struct
 
 from placer.plan.settings.data.columns import is_glob
-from placer.plan.settings.data.sources import KINDS, Source
+from placer.plan.settings.data.sources import WITH_FILES, Source
 from placer.plan.settings.fields import Count, doc
 from placer.plan.settings.mistake import Mistake, refuse
-
-_FILES = ", ".join(kind.form for kind in KINDS.values() if kind.is_file)
 
 
 class Stream(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -54,11 +52,15 @@ class Stream(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
         self, source: Source, split: str | None, remainder: str | None
     ) -> Mistake | None:
         """Return a mistake in a stream of a source, or None."""
-        if not source.declaration.is_file or not is_glob(source.path):
+        kind = source.declaration
+        if not kind.is_file or not is_glob(source.path):
+            hint = f"for now, only sets of files are streams: {WITH_FILES}"
+            if kind.is_file:
+                hint = f"write a glob, such as {source.kind}:clicks/*{kind.suffixes[0]}"
             return Mistake(
                 ("stream",),
                 f"a stream is a set of files, and {source.text} is none",
-                f"write a glob in one of: {_FILES}; such as parquet:clicks/*.parquet",
+                hint,
                 of_key=True,
             )
         if split is not None:
