@@ -9,7 +9,7 @@ from placer.readers.streams.contents import Contents
 
 
 def read(request: ReadRequest, file: OpenFile, with_rows: bool) -> Contents:
-    """Return the contents; the rows are known in any case."""
+    """Return the contents."""
     del file, with_rows
     headers = read_headers(request)
     rows = next((shape[0] for shape, _ in headers.values()), 0)

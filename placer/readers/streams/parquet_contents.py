@@ -17,7 +17,7 @@ _MARK: Final = b"PAR1"
 
 
 def read(request: ReadRequest, file: OpenFile, with_rows: bool) -> Contents:
-    """Return the contents; the rows are known in any case."""
+    """Return the contents."""
     del with_rows
     source = request.source.text
     if file.read(max(0, file.size - len(_MARK)), file.size) != _MARK:
