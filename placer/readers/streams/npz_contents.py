@@ -13,4 +13,4 @@ def read(request: ReadRequest, file: OpenFile, with_rows: bool) -> Contents:
     del file, with_rows
     headers = read_headers(request)
     rows = next((shape[0] for shape, _ in headers.values()), 0)
-    return Contents({name: str(dtype) for name, (_, dtype) in headers.items()}, rows)
+    return Contents({name: dtype.name for name, (_, dtype) in headers.items()}, rows)
