@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import yaml
-from support.checkpointed import spec
 
 import placer
 from placer.runtime.control.events import Event
 from placer.runtime.control.options import Options
 from placer.runtime.process.threads import run_in_threads
+from support.checkpointed import spec
 
 BATCH = 4
 

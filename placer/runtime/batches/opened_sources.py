@@ -79,11 +79,7 @@ def open_batches(execution: Execution, data: RowSource, phase: str) -> Batches:
     with located(KEYS[phase], read_spans(execution.folder)):
         rows = open_rows(execution, data, phase)
         order = _order(data, rows.rows if rows is not None else data.batch)
-    batches = Batches(order, rows, order.steps_per_epoch)
-    if phase == TRAINING:
-        epochs = execution.plan.settings.train.epochs
-        batches = batches.until(execution.options.steps, epochs)
-    return batches
+    return Batches(order, rows, order.steps_per_epoch)
 
 
 def _order(data: RowSource, rows: int) -> Order:

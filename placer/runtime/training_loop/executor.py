@@ -242,10 +242,11 @@ def _run_handshake(
         },
     )
     run = str(common["run"])
-    batches.training = training.with_rows(common["training rows"])
-    keep = execution.keeps_digests
-    trained = None
+    keep, trained = execution.keeps_digests, None
     if plan.train.stream is None:  # otherwise each pass is compared when it is opened
+        batches.training = training.with_rows(common["training rows"]).until(
+            execution.options.steps, plan.settings.train.epochs
+        )
         trained = compare_rows(plan, channel, TRAINING, training.rows, keep=keep)
     if evaluating is None:
         return (trained, None), run
