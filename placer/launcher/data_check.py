@@ -14,10 +14,10 @@ from placer.plan.plan import DATA, NodePlan, Plan, data_root, read_sources
 from placer.plan.settings.data.columns import in_natural_order
 from placer.plan.settings.data.source import RowSource
 from placer.plan.settings.data.sources import POSITION
+from placer.readers.streams.names import list_names
 from placer.runtime.prediction.column_errors import outputs_named
 from placer.runtime.prediction.request import PredictionRequest, rows_of
 from placer.system.callsite import warn_at_caller
-from placer.system.files.globs import matching_files
 
 
 def check_build_data(
@@ -124,11 +124,13 @@ def _check_rows(
 
 def _first_file(data: RowSource, folder: Path) -> RowSource | None:
     """Return the first file of a stream as a source. Without a file, warn and return None."""
-    source, folder = data.parsed, _folder_of_files(folder)
-    files = in_natural_order(matching_files(source.path, folder))
+    source, stream = data.parsed, data.stream
+    files = in_natural_order(list_names(data, _folder_of_files(folder)))
     if not files:
+        marker = "" if stream is None else stream.folder
+        what = f"no folder with '{marker}'" if marker else "no file"
         warn_at_caller(
-            f"{source.text}: no file matches; a run waits for one", SpecWarning
+            f"{source.text}: {what} matches; a run waits for one", SpecWarning
         )
         return None
     return structs.replace(data, source=f"{source.kind}:{files[0]}")

@@ -46,18 +46,14 @@ def _open_one(request: ReadRequest, same: SameColumns) -> PieceRows:
         counts = tuple(metadata.row_group(i).num_rows for i in groups)
         digest = None
         if options.with_digests:
-            digest = file.digest(footer_nbytes(file), options.seed)
+            mark = file.read(file.size - _TAIL_NBYTES, file.size)
+            tail = _TAIL_NBYTES + int.from_bytes(mark[:4], "little")
+            digest = file.digest(tail, options.seed)
     starts = tuple(accumulate(counts, initial=0))
     columns = Columns(own, feeds, form)
     reader = _RowGroups(source, file, metadata, starts, columns)
     sizes = (_open_nbytes(metadata.row_group(i), feeds.read) for i in groups)
     return PieceRows(counts, columns, reader, digest, max(sizes, default=0))
-
-
-def footer_nbytes(file: OpenFile) -> int:
-    """Return the bytes of the footer at the end of a valid file."""
-    mark = file.read(file.size - _TAIL_NBYTES, file.size)
-    return _TAIL_NBYTES + int.from_bytes(mark[:4], "little")
 
 
 def _open_nbytes(group: RowGroupMetaData, names: Iterable[str]) -> int:

@@ -13,9 +13,10 @@ from placer.plan.settings.data.stream_pass import PassFile, StreamPass
 from placer.readers.arguments import ReadRequest
 from placer.readers.file_errors import file_errors
 from placer.readers.file_sets import request_file
+from placer.readers.pieces import OpenFile
 from placer.readers.source import make_request
 from placer.readers.streams.contents import COMPLETE
-from placer.readers.streams.facts import read_facts
+from placer.readers.streams.facts import digest_of, read_contents
 
 _UNCHANGED: Final = "put the file back as it was; write new rows to a new file"
 
@@ -45,17 +46,18 @@ def check_files(
             )
 
 
-def _find_difference(request: ReadRequest, file: PassFile) -> str | None:
-    with file_errors(request.source.text, COMPLETE, OSError):
-        size = (request.folder / file.path).stat().st_size
-    if size != file.size:
-        return f"it has {size:,} bytes, not {file.size:,}"
-    own = read_facts(request, with_rows=False)
-    for name, type_ in own.columns.items():
-        if type_ != file.columns.get(name):
-            return f"the inputs read the column '{name}' ({type_})"
-    if own.digest != file.digest:
-        return "it has the same size, but other bytes"
+def _find_difference(request: ReadRequest, announced: PassFile) -> str | None:
+    source = request.source
+    with file_errors(source.text, COMPLETE, OSError):
+        file = OpenFile(source.text, request.folder / source.path)
+        if file.size != announced.size:
+            return f"it has {file.size:,} bytes, not {announced.size:,}"
+        if digest_of(file) != announced.digest:
+            return "it has the same size, but other bytes"
+        contents = read_contents(request, file, with_rows=False)
+    for name, type_ in contents.columns.items():
+        if type_ != announced.columns.get(name):
+            return f"the inputs read other columns, such as '{name}'"
     return None
 
 

@@ -19,9 +19,7 @@ class Contents:
     Attributes:
         columns: the type of each column that the inputs read; "" in a format without types.
         rows: the number of rows.
-        footer_nbytes: the bytes at the end of the file that describe its contents.
     """
 
     columns: dict[str, str]
     rows: int
-    footer_nbytes: int = 0

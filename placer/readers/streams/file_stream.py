@@ -23,7 +23,7 @@ from placer.readers.source import make_request
 from placer.readers.streams.checks import check_same_columns
 from placer.readers.streams.contents import COMPLETE
 from placer.readers.streams.facts import read_facts
-from placer.readers.streams.names import list_names, unit_of
+from placer.readers.streams.names import list_stream, unit_of
 from placer.readers.streams.until import check_not_before, find_until
 
 NOW: Final = "now"
@@ -89,7 +89,7 @@ class FileStream:
         self._at_start: set[str] | None = None
         self._until, self._is_reached = None, False
         if until == NOW:
-            self._at_start = list_names(data, folder)
+            self._at_start = list_stream(data, folder)
         elif until is not None:
             self._until = find_until(until, data, folder)
             check_not_before(self._until, data, last, trained)
@@ -175,7 +175,7 @@ class FileStream:
     def _look(self) -> tuple[list[str], list[list[str]]]:
         """List the files, and return those to train: late files, and units in turn."""
         start = perf_counter()
-        names = list_names(self._data, self._folder)
+        names = list_stream(self._data, self._folder)
         if self._at_start is not None:
             names &= self._at_start
         self._compare_sizes(names)

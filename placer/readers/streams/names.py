@@ -9,7 +9,7 @@ from placer.plan.settings.data.source import Data
 from placer.system.files.globs import matching_files
 
 
-def list_names(data: Data, folder: Path) -> set[str]:
+def list_stream(data: Data, folder: Path) -> set[str]:
     """Return the paths of the files that count now; relative ones start at `folder`.
 
     With `stream.folder`, files count once their folder has a file of that name. This file and

@@ -9,8 +9,8 @@ from placer.readers.streams.contents import Contents
 
 
 def read(request: ReadRequest, file: OpenFile, with_rows: bool) -> Contents:
-    """Return the contents; the rows are known in any case."""
+    """Return the contents."""
     del file, with_rows
     headers = read_headers(request)
     rows = next((shape[0] for shape, _ in headers.values()), 0)
-    return Contents({name: str(dtype) for name, (_, dtype) in headers.items()}, rows)
+    return Contents({name: dtype.name for name, (_, dtype) in headers.items()}, rows)

@@ -9,7 +9,6 @@ from pyarrow.parquet import ParquetFile
 from placer.errors import DataError
 from placer.readers.arguments import ReadRequest
 from placer.readers.parquet import find_columns, parquet_errors, types_of
-from placer.readers.parquet_pieces import footer_nbytes
 from placer.readers.pieces import OpenFile
 from placer.readers.streams.contents import COMPLETE, Contents
 
@@ -18,7 +17,7 @@ _MARK: Final = b"PAR1"
 
 
 def read(request: ReadRequest, file: OpenFile, with_rows: bool) -> Contents:
-    """Return the contents; the rows are known in any case."""
+    """Return the contents."""
     del with_rows
     source = request.source.text
     if file.read(max(0, file.size - len(_MARK)), file.size) != _MARK:
@@ -29,5 +28,4 @@ def read(request: ReadRequest, file: OpenFile, with_rows: bool) -> Contents:
     ):
         feeds, _ = find_columns(request, table.schema_arrow)
         types, rows = types_of(table.schema_arrow), table.metadata.num_rows
-    columns = {name: types[name] for name in feeds.read}
-    return Contents(columns, rows, footer_nbytes(file))
+    return Contents({name: types[name] for name in feeds.read}, rows)

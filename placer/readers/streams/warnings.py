@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from placer.plan.settings.data.source import Data
+from placer.system.listed import list_names
 
 _MOST: Final = 3
 """The number of files that a warning names."""
@@ -30,6 +31,5 @@ def changed_text(data: Data, paths: Sequence[str]) -> str:
 
 
 def _named(data: Data, paths: Sequence[str]) -> str:
-    kind, more = data.parsed.kind, len(paths) - _MOST
-    named = ", ".join(f"{kind}:{path}" for path in paths[:_MOST])
-    return f"{named} and {more:,} more files" if more > 0 else named
+    kind = data.parsed.kind
+    return list_names([f"{kind}:{path}" for path in paths], _MOST)

@@ -158,6 +158,11 @@ class PassBegun(msgspec.Struct, frozen=True, tag_field="event", tag="pass"):
     waited: float = 0.0
     is_last: bool = False
 
+    @property
+    def last_step(self) -> int:
+        """The last step of the pass."""
+        return self.first_step + self.steps - 1
+
 
 class Step(
     msgspec.Struct, frozen=True, tag_field="event", tag="step", omit_defaults=True

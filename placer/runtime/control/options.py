@@ -185,8 +185,8 @@ class Options:
         None,
         _RUN,
         "value",
-        "With a stream: stop instead of waiting for files. `now` trains the files that are "
-        "there at the start; NAME trains up to the pass with this file or folder.",
+        "With a stream: stop instead of waiting for files. `now` trains the files that exist "
+        "at the start; NAME trains up to the pass with this file or folder.",
         metavar="now|NAME",
         parse=_check_until,
         of_stream=True,

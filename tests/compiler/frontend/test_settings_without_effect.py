@@ -472,6 +472,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "every": (
             keyed("forget: {every: 10}", "'forget' has no effect"),
             keyed("forget: {every: 10}, score: {show: 1}", "'forget' has no effect"),
+            keyed("forget: {every: pass, unseen_steps: 9}", "data.train is no stream"),
         ),
         "unseen_steps": "keys that lose their row",
         "norm_below": "keys that lose their row",
