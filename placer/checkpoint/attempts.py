@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from placer.errors import CheckpointError
+from placer.plan.settings.data.stream_pass import StreamPass
 from placer.system.files.atomic import sync_folder
 from placer.system.files.locks import file_locked
 
@@ -81,20 +82,38 @@ class AttemptFiles(msgspec.Struct, frozen=True, tag_field="attempt", tag="files"
     files: dict[str, tuple[str, ...]]
 
 
+class AttemptPass(msgspec.Struct, frozen=True, tag_field="attempt", tag="pass"):
+    """A pass of a stream that a run has announced to its nodes.
+
+    Attributes:
+        run: the id of the run.
+        announced: the pass.
+    """
+
+    run: str
+    announced: StreamPass
+
+
 Line = AttemptBegun | AttemptFailed
-_AnyLine = Line | AttemptFiles
+_AnyLine = Line | AttemptFiles | AttemptPass
 _LINE: Final[msgspec.json.Decoder[_AnyLine]] = msgspec.json.Decoder(_AnyLine)
 
 
 def read_attempts(folder: Path) -> list[Line]:
     """Return the attempts in a folder of checkpoints, oldest first. See `_read`."""
-    return [line for line in _read(folder) if not isinstance(line, AttemptFiles)]
+    return [line for line in _read(folder) if isinstance(line, Line)]
 
 
 def read_files(folder: Path, run: str) -> dict[str, tuple[str, ...]]:
     """Return the files that a run reads, by phase; empty before they are known. See `_read`."""
     lines = (each for each in _read(folder) if isinstance(each, AttemptFiles))
     return next((each.files for each in lines if each.run == run), {})
+
+
+def read_passes(folder: Path, run: str) -> dict[int, StreamPass]:
+    """Return the passes that a run has announced, by number. See `_read`."""
+    lines = (each for each in _read(folder) if isinstance(each, AttemptPass))
+    return {each.announced.number: each.announced for each in lines if each.run == run}
 
 
 def _read(folder: Path) -> list[_AnyLine]:

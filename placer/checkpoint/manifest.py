@@ -14,12 +14,14 @@ from msgspec import Meta, Struct
 
 from placer.plan.settings.data.digests import Digests
 from placer.plan.settings.data.source import Data
+from placer.plan.settings.data.stream_pass import StreamPass
 from placer.plan.settings.fields import Count, Seed, Size
 from placer.plan.settings.training.optimizers import VALUES
 
-VERSION: Final = 4
-"""The newest version of the format. Manifests of version 1 have no digest. Only manifests of
-version 3 have optimizer state with types of its own, or values for evaluation."""
+VERSION: Final = 5
+"""The newest version of the format. Manifests of version 1 have no digest. Those from version 3
+on can have optimizer state with types of its own, or values for evaluation; from version 4 on
+passes over other rows before; from version 5 on the position in a stream."""
 FILE: Final = "manifest.json"
 CHUNK: Final = 4 << 20
 """The number of bytes that one checksum covers. The last chunk of a file may be shorter."""
@@ -175,8 +177,10 @@ def version_of(
     parameters: Mapping[str, StoredParameter], progress: Progress | None
 ) -> int:
     """Return the oldest version of the format that can describe a checkpoint."""
-    if progress is not None and progress.before != (0, 0):
+    if progress is not None and progress.stream is not None:
         return VERSION
+    if progress is not None and progress.before != (0, 0):
+        return 4
     is_new = any(
         each.slot_dtypes or each.leaves or each.averaged for each in parameters.values()
     )
@@ -247,6 +251,27 @@ class StepStatistics(Struct, frozen=True):
     statistics: dict[str, Statistic]
 
 
+class StreamPosition(Struct, frozen=True):
+    """The position of a run in a stream.
+
+    Attributes:
+        current: the last pass that has begun.
+        first_step: its first step.
+        trained: the size in bytes of each file of this pass and the earlier ones, by path.
+        last: the last name that was trained in its turn, in natural order; late files are not
+            in turn.
+        rows: the number of rows of all passes so far.
+        left_out: the number of these rows that fill no batch.
+    """
+
+    current: StreamPass
+    first_step: Count
+    trained: dict[str, Size]
+    last: str
+    rows: Size
+    left_out: Size
+
+
 class Progress(Struct, frozen=True):
     """The position of a run after a step.
 
@@ -268,6 +293,7 @@ class Progress(Struct, frozen=True):
         is_end: whether the step was the last step of its run.
         before: the last step before the passes over the present rows, and its epoch; 0 unless
             the run has trained other rows before.
+        stream: the position in the stream of training rows, if the source is one.
     """
 
     step: Count
@@ -284,6 +310,7 @@ class Progress(Struct, frozen=True):
     is_end: bool = False
     untrained_rows: Size = 0
     before: tuple[Size, Size] = (0, 0)
+    stream: StreamPosition | None = None
 
 
 class StoredData(Struct, frozen=True):

@@ -34,7 +34,9 @@ def check_command(spec: Path, no_data: bool, code: bool, **options: Any) -> None
     plan = compiled.plan
     line = f"{spec}: ok: {plan_line(plan)}"
     if not no_data:
-        read = check_data(plan, compiled.folder, compiled.data_spans, code=code)
+        read = check_data(
+            plan, compiled.folder, compiled.data_spans, code=code, streams=True
+        )
         for source, rows in read.items():
             line += f"; checked the first {rows:,} rows of {source}"
     echo(line)

@@ -8,13 +8,16 @@ from pathlib import Path
 
 from msgspec import structs
 
-from placer.errors import DataError, PlacerError, RunError, SpecErrors
+from placer.errors import DataError, PlacerError, RunError, SpecErrors, SpecWarning
 from placer.plan.data_positions import Spans, located, read_spans
 from placer.plan.plan import DATA, NodePlan, Plan, data_root, read_sources
+from placer.plan.settings.data.columns import in_natural_order
 from placer.plan.settings.data.source import RowSource
 from placer.plan.settings.data.sources import POSITION
+from placer.readers.streams.names import list_stream
 from placer.runtime.prediction.column_errors import outputs_named
 from placer.runtime.prediction.request import PredictionRequest, rows_of
+from placer.system.callsite import warn_at_caller
 
 
 def check_build_data(
@@ -42,6 +45,7 @@ def check_data(
     spans: Spans,
     *,
     code: bool,
+    streams: bool = False,
     nodes: Sequence[NodePlan] | None = None,
 ) -> dict[str, int]:
     """Check that the data sources of a plan can be read and fit the inputs.
@@ -54,6 +58,8 @@ def check_data(
             it is set.
         spans: the positions of the keys of `data` and of `inputs.NAME`.
         code: run the code of `python:` sources. Without it, they are not checked.
+        streams: check the first file of a stream. A run checks the files of a stream when
+            their pass begins.
         nodes: the nodes whose inputs are checked. Default: all nodes.
 
     Returns:
@@ -77,10 +83,13 @@ def check_data(
         used = {read.input for read in reads} - {POSITION}
         if data is None or not used or (data.parsed.kind == "python" and not code):
             continue
+        if data.stream is not None and not streams:
+            continue  # its files may come later
         try:
             with located(which, spans):
-                if read := _check_rows(plan, data, used, folder):
-                    first_rows[data.source] = read
+                checked = data if data.stream is None else _first_file(data, folder)
+                if checked and (read := _check_rows(plan, checked, used, folder)):
+                    first_rows[checked.source] = read
         except (DataError, RunError) as error:
             errors.setdefault(error.message, error)
     if len(errors) > 1:
@@ -107,7 +116,25 @@ def _check_rows(
         if column.name in used
     ]
     if data.parsed.kind != "python":
-        folder = Path(os.environ.get(DATA) or folder)
+        folder = _folder_of_files(folder)
     feeds = {key: value for key, value in (data.columns or {}).items() if key in used}
     data = structs.replace(data, columns=feeds or None)
     return check_source(data, columns, folder, to_predict=to_predict)
+
+
+def _first_file(data: RowSource, folder: Path) -> RowSource | None:
+    """Return the first file of a stream as a source. Without a file, warn and return None."""
+    source, stream = data.parsed, data.stream
+    files = in_natural_order(list_stream(data, _folder_of_files(folder)))
+    if not files:
+        marker = "" if stream is None else stream.folder
+        what = f"no folder with '{marker}'" if marker else "no file"
+        warn_at_caller(
+            f"{source.text}: {what} matches; a run waits for one", SpecWarning
+        )
+        return None
+    return structs.replace(data, source=f"{source.kind}:{files[0]}")
+
+
+def _folder_of_files(folder: Path) -> Path:
+    return Path(os.environ.get(DATA) or folder)

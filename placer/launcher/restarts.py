@@ -27,6 +27,7 @@ from placer.runtime.control.events import (
     Event,
     Left,
     NodeWarning,
+    PassBegun,
     Recovered,
     Resumed,
     Start,
@@ -130,6 +131,7 @@ class Restarts:
     saved: int = 0
     _metrics: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     _last_step: int = 0
+    _last_pass: int = 0
     _differs: bool = False
     _is_shown: bool = False
     _has_saved: bool = False
@@ -410,6 +412,10 @@ class Restarts:
                     yield event
             case Resumed() if self.furthest:
                 return
+            case PassBegun():
+                if event.number > self._last_pass:
+                    self._last_pass = event.number
+                    yield event
             case NodeWarning():
                 # Each attempt repeats the warnings before its first step.
                 if event.message in self._warned:

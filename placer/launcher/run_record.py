@@ -42,6 +42,7 @@ from placer.runtime.control.events import (
     FewerNodes,
     NodeFailure,
     Output,
+    PassBegun,
     Predicted,
     Recovered,
     Resumed,
@@ -104,6 +105,7 @@ class RunRecord:
         self._facts = NodeFacts()
         self._load = OtherLoad() if is_here else None
         self._resumed: Resumed | None = None
+        self._pass: PassBegun | None = None
         self._summary = RunSummary(command)
         self._result: Result | None = None
         self._best: str | None = None
@@ -154,9 +156,13 @@ class RunRecord:
                 if self.folder is None:
                     self._open(event.step)
                 line = history_line(event)
+                begun = self._pass
+                if begun is not None and event.step == begun.last_step:
+                    line["pass"] = pass_facts(begun, event)
                 self._summary.add(line)
                 if self._history is not None:
-                    facts = self._facts.take() if event.eval is not None else {}
+                    has_facts = event.eval is not None or "pass" in line
+                    facts = self._facts.take() if has_facts else {}
                     self._history.add({**line, **facts})
             case Result():
                 self._result = event
@@ -194,6 +200,8 @@ class RunRecord:
             case _:
                 if isinstance(event, Recovered) and event.replaces:
                     self._go_back(event.step)
+                if isinstance(event, PassBegun):
+                    self._pass = event
                 if isinstance(event, Resumed):
                     self._resumed = event
                 if isinstance(event, CheckpointSaved) and event.best:
@@ -329,6 +337,19 @@ def history_line(step: Step) -> dict[str, Any]:
     return line
 
 
+def pass_facts(begun: PassBegun, last: Step) -> dict[str, Any]:
+    """Return the facts about a pass of a stream in the history line of its last step."""
+    return {
+        "files": len(begun.files),
+        "first_file": begun.files[0],
+        "last_file": begun.files[-1],
+        "rows": begun.rows,
+        "left_out": begun.left_out,
+        "waited": round(begun.waited, 3),
+        "metrics": last.epoch_metrics or {},
+    }
+
+
 class _Lines:
     """A file of JSON lines with a bounded size, which is written about once a second.
 
@@ -384,7 +405,7 @@ class _Lines:
 
     def add(self, line: dict[str, Any], *, always: bool = False) -> None:
         """Add a line, which the next `flush` may write."""
-        if self._thins and line["step"] % self._every and "eval" not in line:
+        if self._thins and not _is_kept(line, self._every):
             return
         if not self._thins and self._size >= self._limit and not always:
             return
@@ -421,7 +442,10 @@ class _Lines:
         lines = self._path.read_bytes().splitlines(keepends=True)
         while (size := sum(map(len, lines))) > self._limit // 2:
             self._every *= 2
-            kept = [line for line in lines if self._is_kept(line)]
+            every = self._every
+            kept = [
+                each for each in lines if _is_kept(msgspec.json.decode(each), every)
+            ]
             # A run that evaluates after every step loses evaluations as well.
             lines = kept if len(kept) <= 0.75 * len(lines) else lines[1::2]
         self._replace(lines)
@@ -429,9 +453,10 @@ class _Lines:
         self._file = self._path.open("ab", buffering=0)
         self._size = size
 
-    def _is_kept(self, line: bytes) -> bool:
-        step = msgspec.json.decode(line)
-        return "eval" in step or step["step"] % self._every == 0
+
+def _is_kept(line: dict[str, Any], every: int) -> bool:
+    """Whether a long history keeps the line of a step."""
+    return "eval" in line or "pass" in line or line["step"] % every == 0
 
 
 def _lines_before(path: Path, lines: list[bytes], step: int) -> list[bytes]:

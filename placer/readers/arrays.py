@@ -51,18 +51,24 @@ def _typed_column(
     if name not in arrays:
         raise missing_column_error(source, name, column.name, tuple(sorted(arrays)))
     array = arrays[name]
-    if array.ndim == 0:
+    check_has_rows(request, name, array.shape)
+    check_shape(array.shape[1:], column, source, name, None)
+    return np.asarray(convert(array, column, source, name), order="C")
+
+
+def check_has_rows(request: ReadRequest, name: str, shape: tuple[int, ...]) -> None:
+    """Raise DataError unless an array of this shape has rows."""
+    source = request.source.text
+    if not shape:
         raise DataError(
             f"{source}: column '{name}' is a single value, not rows",
             hint="give it a leading dimension with one entry per row",
         )
-    if len(array) == 0 and not request.options.to_predict:
+    if shape[0] == 0 and not request.options.to_predict:
         raise DataError(
             f"{source}: column '{name}' has no rows",
             hint="a source needs at least one row",
         )
-    check_shape(array.shape[1:], column, source, name, None)
-    return np.asarray(convert(array, column, source, name), order="C")
 
 
 def check_row_counts(source: str, counts: Mapping[str, int]) -> None:

@@ -63,7 +63,9 @@ def check_source(
         return max(most, rows.rows)  # the total number of rows is unknown
     else:
         most = None
-    if not to_predict:  # raises an error if an epoch has no batch
+    if (
+        not to_predict and data.stream is None
+    ):  # raises an error if an epoch has no batch
         Order(rows.rows, data.batch, data.shuffle, data.seed, data.remainder)
     return most
 

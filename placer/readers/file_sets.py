@@ -23,11 +23,11 @@ def is_set(source: Source, folder: Path) -> bool:
 def list_files(source: Source, folder: Path) -> tuple[str, ...]:
     """Return the paths of the files of a source, in natural order: `part-2` before `part-10`.
 
-    Hidden files and files `*.tmp` do not count. The paths are relative to `folder` if the path
-    of the source is.
+    Hidden files and files `*.tmp` do not count, see `matching_files`. The paths are relative to
+    `folder` if the path of the source is.
 
     Raises:
-        DataError: if a glob matches no file.
+        DataError: if a glob matches no file, or a folder cannot be listed.
     """
     if not is_set(source, folder):
         return (source.path,)
@@ -53,10 +53,16 @@ def files_of(request: ReadRequest) -> Iterator[ReadRequest]:
     paths = request.options.files
     if paths is None:
         paths = list_files(request.source, request.folder)
-    kind = request.source.kind
     for i, path in enumerate(paths):
-        source = Source(f"{kind}:{path}", kind, path)
-        yield replace(request, source=source, is_first=i == 0)
+        yield request_file(request, path, is_first=i == 0)
+
+
+def request_file(request: ReadRequest, path: str, *, is_first: bool) -> ReadRequest:
+    """Return the request for one file of a source."""
+    kind = request.source.kind
+    return replace(
+        request, source=Source(f"{kind}:{path}", kind, path), is_first=is_first
+    )
 
 
 class SameColumns:

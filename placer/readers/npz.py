@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
+from typing import IO
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
 
 from placer.errors import DataError
-from placer.plan.settings.data.sources import errors_of_input
+from placer.plan.settings.data.sources import errors_of_input, missing_column_error
 from placer.readers.arguments import ReadRequest
-from placer.readers.arrays import check_row_counts, make_rows
+from placer.readers.arrays import check_has_rows, check_row_counts, make_rows
 from placer.readers.digests import join_digests
 from placer.readers.file_errors import file_errors
 from placer.readers.file_sets import files_of
@@ -51,6 +52,30 @@ def read(request: ReadRequest) -> LoadedRows:
 def _read_file(request: ReadRequest) -> LoadedRows:
     source, feeds = request.source, request.single_feeds
     inputs = {feeds[column.name]: column.name for column in request.columns}
+    with open_arrays(request) as file:
+        arrays, most = dict.fromkeys(file, np.empty(0)), request.options.first_rows
+        rows: dict[str, int] = {}
+        for each in sorted(inputs.keys() & arrays.keys()):
+            with _errors_of_column(source.text, each, inputs[each]):
+                if most is None:
+                    arrays[each] = file[each]
+                else:
+                    arrays[each], rows[each] = _first_rows(file, each, most)
+        # Names of members end in `.npy`, but NumPy's own names do not.
+        assert file.zip is not None
+        members = file.zip.infolist()
+        digests = {m.filename.removesuffix(".npy"): m.CRC for m in members}
+        for name, array in arrays.items():
+            if not isinstance(array, np.ndarray):
+                raise ValueError(f"'{name}' is not an array")
+    check_row_counts(source.text, rows)
+    return make_rows(request, arrays, digests)
+
+
+@contextmanager
+def open_arrays(request: ReadRequest) -> Iterator[NpzFile]:
+    """Open a file in a context, which converts errors of a damaged file to DataErrors."""
+    source = request.source
     with (
         # For a damaged archive, zipfile, its decompressors and NumPy's header parser
         # raise many kinds of exceptions, such as LZMAError, TokenError and TypeError.
@@ -72,22 +97,7 @@ def _read_file(request: ReadRequest) -> LoadedRows:
                 hint="write it with numpy.savez, one name per column",
             )
         with file:
-            arrays, most = dict.fromkeys(file, np.empty(0)), request.options.first_rows
-            rows: dict[str, int] = {}
-            for each in sorted(inputs.keys() & arrays.keys()):
-                with _errors_of_column(source.text, each, inputs[each]):
-                    if most is None:
-                        arrays[each] = file[each]
-                    else:
-                        arrays[each], rows[each] = _first_rows(file, each, most)
-            # Names of members end in `.npy`, but NumPy's own names do not.
-            members = file.zip.infolist()
-            digests = {m.filename.removesuffix(".npy"): m.CRC for m in members}
-        for name, array in arrays.items():
-            if not isinstance(array, np.ndarray):
-                raise ValueError(f"'{name}' is not an array")
-    check_row_counts(source.text, rows)
-    return make_rows(request, arrays, digests)
+            yield file
 
 
 @contextmanager
@@ -99,19 +109,55 @@ def _errors_of_column(source: str, column: str, input: str) -> Iterator[None]:
         yield
 
 
+def read_headers(request: ReadRequest) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+    """Return the shape and the dtype of each array that an input reads, without its values.
+
+    Raises DataError if the file cannot be read, or an array is missing or has no rows.
+    """
+    source, headers = request.source.text, {}
+    with open_arrays(request) as file:
+        for input, name in request.single_feeds.items():
+            with _errors_of_column(source, name, input):
+                if name not in file:
+                    raise missing_column_error(source, name, input, tuple(sorted(file)))
+                headers[name] = _read_header(file, name)
+                check_has_rows(request, name, headers[name][0])
+    check_row_counts(source, {name: shape[0] for name, (shape, _) in headers.items()})
+    return headers
+
+
+def _read_header(file: NpzFile, name: str) -> tuple[tuple[int, ...], np.dtype]:
+    assert file.zip is not None
+    with file.zip.open(f"{name}.npy") as member:
+        header = _header_of(member)
+    if header is not None:
+        return header[0], header[2]
+    array: np.ndarray = file[name]
+    return array.shape, array.dtype
+
+
 def _first_rows(file: NpzFile, name: str, most: int) -> tuple[np.ndarray, int]:
     """Return the first rows of an array without decompressing more, and its row count."""
     assert file.zip is not None
     with file.zip.open(f"{name}.npy") as member:
-        read_header = _READ_HEADER.get(np.lib.format.read_magic(member))
-        if read_header is not None:
-            shape, is_fortran, dtype = read_header(member)
+        header = _header_of(member)
+        if header is not None:
+            shape, is_fortran, dtype = header
             if shape and not is_fortran and not dtype.hasobject:
                 first = min(most, shape[0]), *shape[1:]
                 data = member.read(prod(first) * dtype.itemsize)
                 return np.frombuffer(data, dtype, prod(first)).reshape(first), shape[0]
     array: np.ndarray = file[name]
     return array, len(array) if array.ndim else 0
+
+
+def _header_of(member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype] | None:
+    """Read the header of an array: its shape, whether it is in Fortran order, its dtype.
+
+    Returns None for a version that NumPy has no function for.
+    """
+    read_header = _READ_HEADER.get(np.lib.format.read_magic(member))
+    return None if read_header is None else read_header(member)
 
 
 _READ_HEADER = {

@@ -193,8 +193,12 @@ class OpenFile:
 
     def check_unchanged(self) -> None:
         """Raise DataError if the file was modified since it was opened."""
-        if self._facts() != (self.size, self._modified):
+        if self.has_changed():
             raise self.changed()
+
+    def has_changed(self) -> bool:
+        """Return whether the file was modified since it was opened."""
+        return self._facts() != (self.size, self._modified)
 
     def changed(self) -> DataError:
         """Return the error for a file that was modified since it was opened."""

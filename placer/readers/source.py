@@ -38,7 +38,7 @@ def open_source(
         DataError: if the source cannot be read or does not fit the inputs.
         RunError: if the code of a `python:` source raises.
     """
-    request = _request(data, columns, folder, options)
+    request = make_request(data, columns, folder, options)
     reader = import_module(f"placer.readers.{request.source.declaration.reader}")
     rows: Rows = reader.read(request)
     return rows
@@ -55,7 +55,7 @@ def open_pieces(
     Raises:
         DataError: if the source cannot be read in pieces, or does not fit the inputs.
     """
-    request = _request(data, columns, folder, options)
+    request = make_request(data, columns, folder, options)
     kind = request.source.kind
     opened: PieceRows = import_module(f"placer.readers.{kind}_pieces").open_pieces(
         request
@@ -63,9 +63,13 @@ def open_pieces(
     return opened
 
 
-def _request(
-    data: Data, columns: Sequence[Column], folder: Path, options: ReadOptions
+def make_request(
+    data: Data,
+    columns: Sequence[Column],
+    folder: Path,
+    options: ReadOptions = _DEFAULT_OPTIONS,
 ) -> ReadRequest:
+    """Return the request to read inputs from a source; see `open_source`."""
     source = data.parsed
     check_split(source, data.split)
     used = (*columns, *options.other_columns)

@@ -31,6 +31,7 @@ from placer.report.numbers import (
     format_time,
     plural,
 )
+from placer.report.progress.passes import files_text
 
 
 def details_view(listed: Listed) -> Iterator[RenderableType]:
@@ -71,8 +72,13 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
     yield (
         "position",
         f"step {format_count(progress.step)}: {batches} ({plural(progress.rows, 'row')})"
-        f" of epoch {format_count(progress.epoch)}",
+        f" of {'pass' if progress.stream else 'epoch'} {format_count(progress.epoch)}",
     )
+    if (stream := progress.stream) is not None:
+        files = stream.current.files
+        named = files_text(files[0].path, files[-1].path, len(files))
+        trained = plural(len(stream.trained), "file")
+        yield "files", f"{named}; {trained} of the stream so far"
     yield "trained for", format_duration(progress.seconds)
     yield "evaluation", evaluation_text(manifest)
     yield "best", _watched(progress.best)

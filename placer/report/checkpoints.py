@@ -165,7 +165,8 @@ def _columns(listed: Sequence[Listed]) -> Iterator[ListColumn]:
 
     yield ListColumn("checkpoint", [each.path.name for each in listed])
     epochs = cells(lambda each: format_count(each.progress.epoch))
-    yield ListColumn("epoch", epochs, is_number=True)
+    streams = [each.manifest.progress.stream for each in listed if each.manifest]
+    yield ListColumn("pass" if any(streams) else "epoch", epochs, is_number=True)
     yield ListColumn("written", cells(lambda each: format_time(each.written)))
     sizes = cells(
         lambda each: format_size(sum(file.nbytes for file in each.files.values()))

@@ -35,7 +35,8 @@ def result_lines(result: Result) -> Iterator[str]:
     else:  # The first step is not measured.
         yield f"{steps}, {sent} sent"
     before = "  (before shrinking)" * result.is_before_shrinking
-    yield f"  last epoch  {format_metrics(result.metrics)}{before}"
+    epoch = "pass " if result.passes else "epoch"
+    yield f"  last {epoch}  {format_metrics(result.metrics)}{before}"
     if result.eval:
         yield f"  evaluation  {format_metrics(result.eval)}{before}"
     if result.best_eval and result.best is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from placer.report.numbers import (
     plural,
 )
 from placer.report.outcome import restarts_text, staleness_text
+from placer.report.progress.passes import files_text
 from placer.report.progress.view import holders_text
 from placer.report.run_files import Command, Run
 from placer.runtime.control.events import Recovered, format_output
@@ -46,7 +47,7 @@ def about_run(run: Run) -> dict[str, str]:
         "nodes": _nodes(command.settings),
         "optimizer": "; ".join(_optimizers(command.settings)),
         "batch": setting_text(command.settings.get("data.train.batch")),
-        "epochs": setting_text(command.settings.get("train.epochs")),
+        **_epochs(run),
         "sparse tables": "; ".join(_tables(run)),
         "started": format_time(command.started),
         "time": run_time(run.end.seconds),
@@ -55,6 +56,23 @@ def about_run(run: Run) -> dict[str, str]:
         "versions": ", ".join(f"{k} {v}" for k, v in command.versions.items()),
     }
     return {label: text for label, text in found.items() if text}
+
+
+def _epochs(run: Run) -> dict[str, str]:
+    """Return the number of epochs; of a stream, its last complete pass."""
+    settings = run.command.settings
+    named = {k for k, v in settings.items() if v is not None}
+    if not any(key.startswith("data.train.stream") for key in named):
+        return {"epochs": setting_text(settings.get("train.epochs"))}
+    last = deque((line for line in run.history() if "pass" in line), maxlen=1)
+    return {"last pass": _pass(last[0]) if last else "none is complete"}
+
+
+def _pass(line: Mapping[str, Any]) -> str:
+    facts = line["pass"]
+    files = files_text(facts["first_file"], facts["last_file"], facts["files"])
+    rows = plural(facts["rows"], "row")
+    return f"{format_count(line['epoch'])}, {files}, {rows}"
 
 
 def _continued(command: Command) -> Iterator[str]:

@@ -175,11 +175,10 @@ def _forgetting(forget: Forgetting) -> Iterator[str]:
     if forget.norm_below is not None:
         limits.append(f"has values with a norm below {forget.norm_below:g}")
     if limits:
-        every = plural(forget.every, "step")
-        yield (
-            f"a key is forgotten if it {', or if it '.join(limits)}; a sweep takes"
-            f" {every}"
-        )
+        sweeps = "a sweep follows each pass"
+        if forget.every != "pass":
+            sweeps = f"a sweep takes {plural(forget.every, 'step')}"
+        yield f"a key is forgotten if it {', or if it '.join(limits)}; {sweeps}"
 
 
 def _ordinal(number: int) -> str:

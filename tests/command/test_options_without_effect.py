@@ -73,6 +73,10 @@ _SYNCHRONOUS = "the nodes of this build train synchronously"
 _LIMIT = "a limit of waits, of which a run may have none"
 RUN: Mapping[str, Entry] = {
     "--steps": "the number of steps",
+    **{
+        option.split()[0]: Refused(option, "data.train of this build is no stream")
+        for option in ("--until now", "--passes 2", "--skip-pass")
+    },
     "--history": "a file that is written",
     "--save-params": "a file that is written",
     "--init-params": Refused(

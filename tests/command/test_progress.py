@@ -26,11 +26,13 @@ from placer.report.progress.sparkline import Series
 from placer.report.progress.time_left import TimeLeft
 from placer.report.progress.view import RunView, group_rows, node_rows
 from placer.runtime.control.events import (
+    WAITING_FOR_FILE,
     Event,
     FewerNodes,
     Left,
     NodeWarning,
     Output,
+    PassBegun,
     Predicted,
     Recovered,
     Start,
@@ -326,6 +328,88 @@ def test_a_small_terminal_shows_groups_of_nodes_and_the_last_evaluations(
     assert "26 before" in [line.strip() for line in lines]
     assert len(screen(table, 100, 2000)) > 1029
     assert 1000 < len(screen(table, 200, 2000)) < 1010
+
+
+def test_a_stream_shows_passes_and_waits_instead_of_a_total(terminal: Console) -> None:
+    clock, out = Clock(), io.StringIO()
+    table, lines = LiveTable(view(clock=clock), terminal), PlainLines(view(), out)
+    lines.run.clock = clock
+    counts = [0, 0]  # admitted and forgotten rows
+
+    def show(*events: Event) -> list[str]:
+        """Show events on both displays; return the new lines of text."""
+        before = len(lines_of(out))
+        for event in events:
+            table(event)
+            lines(event)
+        return lines_of(out)[before:]
+
+    def states(state: str, number: int) -> list[State]:
+        tables = {"emb": TableCounts(admitted=counts[0], forgotten=counts[1])}
+        return [
+            State("worker:0", state, number),
+            State("ps:0", state, number, tables=tables),
+        ]
+
+    def trained(first: int, number: int, loss: float = 0.0) -> Step:
+        seconds, metrics = 0.25 * number, {"loss": loss} if loss else None
+        return Step(number, first, {"loss": 1.0}, None, 9, seconds, 0.0, {}, metrics)
+
+    show(Start(1, 0, 0, 0, 100), *states("compiling", 0))
+    show(PassBegun(1, 1, 3, ("13.csv",), 300, 7))
+    for number in (1, 2):
+        clock.now += 2.0
+        new = show(trained(1, number))
+    assert new == [
+        "step 2  pass 1, 2 of 3 steps  loss 1  0:04 elapsed  4.0 steps/s  9 samples/s"
+    ]
+    head = screen(table, 90, 24)
+    assert head[0] == "digits  step 2  pass 1, 2 of 3 steps"
+    assert head[1].endswith("67% of the pass  0:04 elapsed")
+    assert "13.csv  300 rows (7 left over)" in head
+
+    # The line of a pass counts the sweep after its last step.
+    counts[0] = 40
+    assert show(trained(1, 3, 0.5), *states("running", 3)) == []
+    counts[1] = 4
+    first, wait, *_ = [*show(*states(WAITING_FOR_FILE, 3)), ""]
+    assert (first, wait) == (
+        "pass 1  13.csv  3 steps  300 rows (7 left over)  loss 0.5  400 samples/s"
+        "  40 new rows, 4 removed",
+        "",
+    )
+    waits = []
+    for _ in range(45):
+        clock.now += 60.0
+        waits += show(*states(WAITING_FOR_FILE, 3))
+    assert waits == [
+        f"waiting for a file after 13.csv ({minutes} min)"
+        for minutes in (1, 2, 4, 8, 16, 32)
+    ]
+    assert "waiting for a file after 13.csv (45 min)" in screen(table, 90, 24)
+    assert [table.is_due() for _ in range(2)] == [True, False]
+
+    show(PassBegun(2, 4, 2, ("14.csv", "15.csv"), 200, 0, 2700.0))
+    assert table.is_due()
+    counts[0] += 2
+    show(trained(2, 4), trained(2, 5, 0.25), State("ps:0", "failed", 5))
+    with lines:  # at the end, the last line is written in any case
+        pass
+    assert "pass 2  14.csv to 15.csv (2 files)  2 steps  200 rows  loss 0.25" in [
+        each.partition("  400 samples/s")[0] for each in lines_of(out)
+    ]
+    assert table.run.position() == "step 5  pass 2, 2 of 2 steps"
+
+
+def test_the_last_step_of_a_stream_is_shown_if_it_is_known() -> None:
+    run = view(clock=(clock := Clock()))
+    run.update(Start(1, 100, 0, 0, 4))
+    run.update(PassBegun(1, 1, 50, ("1.csv",), 200))
+    for number in (1, 2, 3):
+        clock.now += 1.0
+        run.update(step(number, seconds=1.0 * number))
+    assert run.position() == "step 3 of 100  pass 1, 3 of 50 steps"
+    assert (run.share, [*run.times()]) == (0.03, ["0:03 elapsed", "1:37 left"])
 
 
 def test_every_size_of_a_terminal_is_enough(terminal: Console) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 import os
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -398,3 +399,49 @@ def test_a_node_that_finds_the_mistake_itself_says_its_position(
         run_in_threads(tmp_path / "build", watch=lambda event: None)
     assert str(caught.value).startswith(f"m.yaml:{at}: ")
     assert message in str(caught.value)
+
+
+def test_a_stream_is_checked_by_its_first_file_and_needs_none(
+    tmp_path, monkeypatch, capsys
+):
+    stream = SPEC.replace(
+        '"csv:rows.csv"', '"csv:day-*.csv"\n    stream: {files: 1}', 1
+    )
+    spec = stream.replace('  eval: {source: "csv:rows.csv"}\n', "")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.yaml").write_text(spec)
+
+    def check(code: int) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(["check", "m.yaml"])
+        assert ended.value.code == code
+        return capsys.readouterr().err
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert "warning: csv:day-*.csv: no file matches; a run waits" in check(0)
+    rows = "a,b,label\n1,2,yes\n"
+    (tmp_path / "day-10.csv").write_text("c\n1\n")
+    (tmp_path / "day-9.csv").write_text(rows)  # less than a batch
+    assert check(0) == ""
+    (tmp_path / "day-8.csv").write_text(rows.replace("b,", "c,"))
+    assert "m.yaml:11:10: csv:day-8.csv has no column 'b' for input 'x'" in check(2)
+    # A run checks the files when their pass begins.
+    assert check_spec(spec, tmp_path) == ""
+
+    predict = f"{spec}predict: {{outputs: [logits]}}\n"
+    (tmp_path / "m.yaml").write_text(predict)
+    plan = compile_in_memory(Path("m.yaml")).plan
+    assert plan.train.stream is not None
+    assert plan.prediction.stream is None
+
+    for words, says in {
+        "--until now --passes 2": "cannot be combined",
+        "--skip-pass": "needs 'resume'",
+        "--resume . --new-rows": "a stream goes on with new files",
+    }.items():
+        with pytest.raises(SystemExit) as ended:
+            main(["train", "m.yaml", *words.split()])
+        assert ended.value.code == 2
+        assert says in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()

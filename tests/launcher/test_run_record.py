@@ -24,12 +24,14 @@ from placer.launcher.run_folder import _runs_of
 from placer.launcher.run_record import RunRecord
 from placer.plan.settings.evaluation_and_stopping import Best
 from placer.report.compared_settings import differing_settings
-from placer.report.run_files import Command, Run, RunEnd
+from placer.report.run_about import about_run
+from placer.report.run_files import Command, Run, RunEnd, read_run
 from placer.runtime.control.events import (
     CheckpointSaved,
     Event,
     NodeFailure,
     NodeWarning,
+    PassBegun,
     Recovered,
     State,
     Step,
@@ -450,6 +452,32 @@ def test_evaluations_have_the_waits_of_nodes_and_the_counts_of_servers(
     assert last["waiting"] == {"ps:0": 0.1, "ps:1": 0.0, "worker:0": 1.0}
     assert [*late["staleness"].items()] == [("1", 11), ("2", 4), ("10", 2)]
     assert late["geo_staleness"] == {"3": 4}
+
+
+def test_the_last_step_of_a_pass_has_its_files_and_metrics(tmp_path: Path) -> None:
+    names = ("29/13.csv", "29/14.csv")
+    begun = PassBegun(12, 4, 2, names, 16, left_out=3, waited=2.5)
+    state = State("ps:0", "running", 5, tables={"emb": TableCounts(admitted=9)})
+    ends = step(5, epoch_metrics={"loss": 0.25})
+    settings = {"data.train.stream.files": 2}
+    command = replace(COMMAND, settings=settings)
+    with RunRecord(lambda _: tmp_path, command) as running:
+        for event in (begun, step(4), state, ends, step(6)):
+            running.note(event)
+    before, last, after = lines_of(tmp_path / "history.jsonl")
+    assert "pass" not in {*before, *after}
+    assert last["pass"] == {
+        "files": 2,
+        "first_file": "29/13.csv",
+        "last_file": "29/14.csv",
+        "rows": 16,
+        "left_out": 3,
+        "waited": 2.5,
+        "metrics": {"loss": 0.25},
+    }
+    assert last["tables"]["emb"]["admitted"] == 9
+    shown = about_run(read_run(tmp_path))
+    assert shown["last pass"] == "1, 29/13.csv to 29/14.csv (2 files), 16 rows"
 
 
 def test_a_long_history_keeps_every_few_steps_and_all_evaluations(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +18,7 @@ from placer.plan.settings.data.window import Window
 from placer.readers import Column, Order, ReadOptions, open_pieces, open_source
 from placer.readers.file_sets import list_files
 from placer.readers.windows import WindowReader
+from placer.system.files.globs import matching_files, would_match
 
 ID = Column("id", "int32", ())
 X = Column("x", "float32", (2,))
@@ -155,3 +159,67 @@ def test_an_error_names_the_file_and_its_row(tmp_path):
     data = Data("csv:*.csv", columns=FEEDS)
     with pytest.raises(DataError, match=r"csv:2\.csv: line 3, column 'a'"):
         open_source(data, [ID, X], tmp_path)
+
+
+def test_names_that_do_not_count(tmp_path):
+    files = [
+        "a/1.csv",
+        "a/.2.csv",
+        "a/3.csv.tmp",
+        "b.tmp/4.csv",
+        ".c/5.csv",
+        "d/.e/6.csv",
+        "d/f.tmp/7.csv",
+        "d/g/8.csv",
+        "h.csv/9.txt",  # in a folder that a glob of files matches
+    ]
+    for path in files:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    os.mkfifo(tmp_path / "a/10.csv")
+    (tmp_path / "a/11.csv").symlink_to("1.csv")
+    (tmp_path / "a/12.csv").symlink_to("lost.csv")
+    (tmp_path / "a/13.csv").symlink_to("13.csv")
+    (tmp_path / "d/up").symlink_to("..")  # a loop, which `**` does not enter
+    (tmp_path / "link").symlink_to("a")
+    for pattern, expected in {
+        "**/*.csv": {"a/1.csv", "a/11.csv", "d/g/8.csv"},
+        "**": {"a/1.csv", "a/11.csv", "d/g/8.csv", "h.csv/9.txt"},
+        "d/**/**/*.csv": {"d/g/8.csv"},
+        "*/*.csv": {"a/1.csv", "a/11.csv", "link/1.csv", "link/11.csv"},
+        "./a//1*.csv": {"./a/1.csv", "./a/11.csv"},
+        "a/[1-9].csv": {"a/1.csv"},
+        ".c/*": {".c/5.csv"},  # the glob names the folder in full
+        "b.tmp/*.csv": {"b.tmp/4.csv"},
+        "*/up/a/1.*": {"d/up/a/1.csv"},
+        ".c*/*": set(),
+        "*.csv": set(),
+        "*/": set(),
+        "lost/*.csv": set(),
+        "a/1.csv/*": set(),
+    }.items():
+        found = matching_files(pattern, tmp_path)
+        assert found == expected, pattern
+        would = {
+            path for path in files if would_match(pattern, tmp_path, tmp_path / path)
+        }
+        found = {os.path.normpath(path) for path in found if "up" not in path}
+        assert would == found.intersection(files), pattern
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path, monkeypatch):
+    def refuse(path):
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(
+        DataError, match=r"days' cannot be listed: Permission denied"
+    ) as error:
+        open_source(Data("csv:days/*"), [ID], tmp_path)
+    assert error.value.hint == "the glob 'days/*' needs it"
+
+
+def test_the_name_of_a_file_is_utf8(tmp_path):
+    (tmp_path / os.fsdecode(b"b\xe4r.csv")).touch()
+    with pytest.raises(DataError, match=r"the file 'b\\xe4r.csv' is not UTF-8"):
+        open_source(Data("csv:*.csv"), [ID], tmp_path)

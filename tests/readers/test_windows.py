@@ -67,7 +67,7 @@ def batches_of(order, source, shard=ALL, parts=1, start=(1, 0), epochs=2):
             for part in range(parts)
         ]
         taken.append((*position, each))
-        position = batches._following(position)
+        position = batches.passes.following(position)
     batches.close()
     return taken
 

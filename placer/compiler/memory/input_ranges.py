@@ -35,7 +35,11 @@ def limit_inputs(model: Model) -> Model:
     if graph.of_kind(OUTPUT):
         ranges = index_ranges(graph, 1, is_output)
         prediction = structs.replace(
-            model.eval or model.train, shuffle=False, remainder="keep", ranges=ranges
+            model.eval or model.train,
+            shuffle=False,
+            remainder="keep",
+            stream=None,
+            ranges=ranges,
         )
     return replace(model, train=train, eval=evaluation, prediction=prediction)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -10,8 +12,10 @@ from placer.launcher.engines.engine import Needs
 from placer.plan.plan import NodePlan, Plan
 from placer.plan.settings.data.source import RowSource
 from placer.plan.settings.data.sources import Source
+from placer.plan.settings.data.stream import Stream
 from placer.plan.settings.data.window import Window
 from placer.plan.settings.sparse.row_bytes import table_bytes
+from placer.readers.streams.names import list_stream, unit_of
 from placer.system.files.globs import matching_files
 
 BASE_BYTES: Final = 512 << 20
@@ -28,8 +32,8 @@ def needs_of(plan: Plan, data: Path, *, emulate: bool = False) -> dict[str, Need
 
     The memory is the limit that the spec sets for the nodes. Without a limit, it is the
     sum of the tables, the activations, 512 MiB, and the rows if the process reads any.
-    Only sources that are local files count for the rows. Sparse tables count with the
-    number of rows that the spec expects.
+    Only sources that are local files count for the rows; of a stream, two passes of the
+    largest files so far. Sparse tables count with the number of rows that the spec expects.
 
     Args:
         plan: the plan.
@@ -81,8 +85,11 @@ def _sparse(plan: Plan, node: str) -> int:
 
 
 def _rows(source: RowSource, data: Path) -> int:
+    passes = 1 if source.stream is None else 2  # the next pass is read ahead
     if isinstance(source.shuffle, Window):
-        return _IN_WINDOW
+        return passes * _IN_WINDOW
+    if source.stream is not None:
+        return passes * _IN_MEMORY * _largest_pass(source, source.stream, data)
     parsed: Source = source.parsed
     if not parsed.declaration.is_file:
         return 0
@@ -91,3 +98,12 @@ def _rows(source: RowSource, data: Path) -> int:
         return _IN_MEMORY * file.stat().st_size
     found = matching_files(parsed.path, data)  # the files of a glob, if it is one
     return _IN_MEMORY * sum((data / path).stat().st_size for path in found)
+
+
+def _largest_pass(source: RowSource, stream: Stream, data: Path) -> int:
+    """Return the bytes of the largest files that a pass of a stream can have so far."""
+    units: Counter[str] = Counter()
+    for path in list_stream(source, data):
+        with suppress(OSError):  # it is gone
+            units[unit_of(source, path)] += (data / path).stat().st_size
+    return sum(nbytes for _, nbytes in units.most_common(stream.files or 1))

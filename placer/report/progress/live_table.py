@@ -29,6 +29,7 @@ from placer.runtime.control.events import (
     SAVING,
     STILL_WRITING,
     WAITING,
+    WAITING_FOR_FILE,
     WRITING,
     Event,
     Message,
@@ -37,6 +38,7 @@ from placer.runtime.control.events import (
     show_output,
 )
 from placer.runtime.control.table_counts import TableCounts
+from placer.system.printable import make_printable
 
 if TYPE_CHECKING:
     from rich.console import Console, OverflowMethod, RenderableType
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 
 REFRESH_RATE = 10
 """Updates of the live table per second."""
+WAIT_REFRESH: Final = 5.0
+"""Seconds between two updates while the run waits for a file, to save CPU time."""
 RESULT_LINES: Final = 11
 """Lines that are left for the result below the table after the run."""
 _BAR: Final = 10
@@ -71,11 +75,10 @@ class LiveTable:
     console: Console
     _live: Live | None = None
     _ended: bool = False
+    _waited_at: float | None = None
 
     def __enter__(self) -> LiveTable:
-        from rich.live import Live
-
-        self._live = Live(
+        self._live = _live_of(self)(
             get_renderable=self.view,
             console=self.console,
             refresh_per_second=REFRESH_RATE,
@@ -87,7 +90,9 @@ class LiveTable:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         assert self._live is not None
-        self._ended = kind is None
+        self.run.passes.finish(self.run.states)
+        self._print_passes()
+        self._ended, self._waited_at = kind is None, None
         self._live.stop()
 
     def __call__(self, event: Event) -> None:
@@ -101,6 +106,24 @@ class LiveTable:
             self.console.print(Text(format_output(event)), soft_wrap=True)
         else:
             show_output(event)
+        self._print_passes()
+
+    def _print_passes(self) -> None:
+        """Print the lines of ended passes above the table."""
+        from rich.text import Text
+
+        for fields in self.run.passes.take_lines():
+            lines = fill_lines(map(make_printable, fields), self.console.width - 4)
+            self.console.print(Text("\n    ".join(lines)), soft_wrap=True)
+
+    def is_due(self) -> bool:
+        """Return whether an update is due."""
+        now, before = self.run.clock(), self._waited_at
+        waits = self.run.waiting() != ""
+        if waits and before is not None and now - before < WAIT_REFRESH:
+            return False
+        self._waited_at = now if waits else None
+        return True
 
     def view(self) -> RenderableType:
         """Return the lines for the current state of the run."""
@@ -173,7 +196,10 @@ class LiveTable:
         run, width = self.run, self.console.width
         yield self._title()
         times = ", ".join(run.times())
-        end = self._line(f"{run.share:4.0%}  {times}")
+        has_end = run.start is None or run.start.last_step
+        end = self._line(
+            f"{run.share:4.0%}{'' if has_end else ' of the pass'}  {times}"
+        )
         bar = Table.grid(padding=(0, 1))
         bar.add_row(
             ProgressBar(1.0, run.share, width=max(1, width - len(end) - 1)), end
@@ -184,13 +210,14 @@ class LiveTable:
             (*run.metrics(levels), *run.rates()),
             (run.learning_rates(), run.staleness(), run.geo_staleness()),
             (run.best_text(),),
+            (run.passes.about(),),
         ):
             for line in fill_lines(fields, width):
                 yield self._line(line)
         if run.checkpoint is not None:
             yield self._line(checkpoint_text(run.checkpoint), "dim")
-        if recovery := run.recovery():
-            yield self._line(recovery, "yellow")
+        for text in filter(None, (run.recovery(), run.waiting())):
+            yield self._line(text, "yellow")
 
     def _title(self) -> Text:
         """Return the model and the position, and the run's folder at the right."""
@@ -281,7 +308,8 @@ class LiveTable:
         if not steps[left_out:]:
             return
         metrics = tuple(steps[-1].eval or {})
-        names = ("evaluation after step", "epoch", *metrics)
+        epoch = "pass" if self.run.is_stream else "epoch"
+        names = ("evaluation after step", epoch, *metrics)
         table = grid(*names, numbers=names)
         for column in table.columns:
             column.no_wrap = True
@@ -302,7 +330,19 @@ _STYLES = {
     STARTING: "dim",
     **dict.fromkeys(BEFORE_FIRST_STEP, "yellow"),
     RUNNING: "green",
-    **dict.fromkeys((WAITING, RECOVERING), "yellow"),
+    **dict.fromkeys((WAITING, WAITING_FOR_FILE, RECOVERING), "yellow"),
     **dict.fromkeys(("evaluating", SAVING, STILL_WRITING, WRITING), "cyan"),
     DONE: "dim",
 }
+
+
+def _live_of(table: LiveTable) -> type[Live]:
+    """Return a `Live` that leaves out updates that are not due."""
+    from rich.live import Live
+
+    class DueLive(Live):
+        def refresh(self) -> None:
+            if table.is_due():
+                super().refresh()
+
+    return DueLive

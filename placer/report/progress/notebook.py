@@ -56,6 +56,7 @@ class NotebookOutput:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.run.passes.finish(self.run.states)
         self._display.update(self._content(ended=kind is None), raw=True)
 
     def __call__(self, event: Event) -> None:
@@ -77,7 +78,9 @@ class NotebookOutput:
         lines = [f"{run.title}  {run.position()}"]
         lines += ["  ".join((*run.times(), *run.rates()))]
         lines += ["  ".join((*run.metrics(BLOCKS), run.learning_rates()))]
+        lines += filter(None, [run.passes.about(), run.waiting()])
         lines += filter(None, [run.best_text(), run.recovery()])
+        lines += map("  ".join, run.passes.lines)
         if run.checkpoint is not None:
             lines.append(checkpoint_text(run.checkpoint))
         if folder := run.folder_text():
@@ -102,7 +105,8 @@ def _node_table(run: RunView, *, ended: bool) -> _Rows:
 
 def _evaluation_table(run: RunView) -> _Rows:
     names = tuple(run.evaluations[-1].eval or {})
-    rows: list[tuple[str, ...]] = [("evaluation after step", "epoch", *names)]
+    epoch = "pass" if run.is_stream else "epoch"
+    rows: list[tuple[str, ...]] = [("evaluation after step", epoch, *names)]
     steps = run.evaluations[-MOST_EVALUATIONS:]
     if left_out := len(run.evaluations) - len(steps):
         rows.append((f"{format_count(left_out)} before", *("" for _ in rows[0][1:])))

@@ -19,6 +19,7 @@ from placer.report.progress.view import (
 from placer.runtime.control.events import (
     CheckpointSaved,
     Event,
+    PassBegun,
     Predicted,
     State,
     Step,
@@ -35,6 +36,8 @@ STATES_EVERY = 5.0
 """Node states are printed after this many seconds without a line."""
 TABLES_EVERY = 10.0
 """Longest time between two reports of the sparse tables, in seconds."""
+WAIT_EVERY = 60.0
+"""Shortest time between two lines about a wait for a file, in seconds. It doubles each time."""
 
 
 @dataclass(slots=True)
@@ -46,6 +49,7 @@ class PlainLines:
     _written: Step | None = None
     _last: float | None = None
     _tables_at: float = 0.0
+    _wait_every: float = 0.0
 
     def __call__(self, event: Event) -> None:
         show_output(event)
@@ -53,7 +57,9 @@ class PlainLines:
         now = self.run.clock()
         if self._last is None:
             self._last = now
-        if isinstance(event, Step):
+        if isinstance(event, PassBegun):
+            self._wait_every, self._last = 0.0, now
+        elif isinstance(event, Step):
             if first := self._written is None:
                 self._tables_at = now
             if first or event.eval is not None or now - self._last >= LINE_EVERY:
@@ -67,10 +73,15 @@ class PlainLines:
         elif isinstance(event, Predicted):
             if now - self._last >= LINE_EVERY:
                 self._write_position(now)
+        elif isinstance(event, State) and (waiting := self.run.waiting()):
+            if now - self._last >= (self._wait_every or STATES_EVERY):
+                self._wait_every = max(WAIT_EVERY, 2 * self._wait_every)
+                self._write(waiting, now)
         elif isinstance(event, State) and now - self._last >= STATES_EVERY:
             texts = self.run.recovery(), *map(_state_text, group_rows(self.run))
             for line in fill_lines(texts, MAX_LINE):
                 self._write(line, now)
+        self._write_passes(now)
 
     def __enter__(self) -> PlainLines:
         return self
@@ -79,6 +90,8 @@ class PlainLines:
         now = self.run.clock()
         if self.run.last_step is not self._written:
             self._write_step(now)
+        self.run.passes.finish(self.run.states)
+        self._write_passes(now)
         if kind is None:
             for row in class_rows(self.run):
                 if row.share:
@@ -87,6 +100,10 @@ class PlainLines:
     def _write_step(self, now: float) -> None:
         self._written = self.run.last_step
         self._write_position(now)
+
+    def _write_passes(self, now: float) -> None:
+        for fields in self.run.passes.take_lines():
+            self._write("  ".join(fields), now)
 
     def _write_tables(self, now: float) -> None:
         self._tables_at = now

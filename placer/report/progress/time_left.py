@@ -65,7 +65,9 @@ class TimeLeft:
 
     def left(self, now: float) -> float | None:
         """Return the remaining seconds, or None if unknown."""
-        return None if self._end is None else max(0.0, self._end - now)
+        if self._end is None or not self.start.last_step:
+            return None
+        return max(0.0, self._end - now)
 
     @property
     def step_seconds(self) -> float | None:

@@ -19,6 +19,7 @@ from placer.report.numbers import (
     format_size,
     plural,
 )
+from placer.report.progress.passes import PassView
 from placer.report.progress.sparkline import Series
 from placer.report.progress.time_left import TimeLeft
 from placer.report.shown_path import shown_path
@@ -77,6 +78,7 @@ class RunView:
         predicted: The number of predicted rows.
         is_recovering: Whether nodes have left an attempt, and do not train yet.
         recovered: The last recovery, until all repeated steps are done.
+        passes: The passes of a stream.
     """
 
     title: str
@@ -98,6 +100,7 @@ class RunView:
     predicted: Predicted | None = None
     is_recovering: bool = False
     recovered: Recovered | None = None
+    passes: PassView = field(default_factory=PassView)
     _attempt: int = 0
     _moved: dict[str, float] = field(default_factory=dict)
     _first_rows: tuple[float, int] = (0.0, 0)
@@ -165,6 +168,7 @@ class RunView:
                 self._compare(event, event.eval)
             if self._time_left is not None:
                 self._time_left.add(event, self.clock())
+        self.passes.update(event, self.states, self.clock())
 
     def _end_repetition(self, step: int) -> None:
         """Forget the last recovery, once its repeated steps are done."""
@@ -194,16 +198,24 @@ class RunView:
             self.best = step
 
     @property
+    def is_stream(self) -> bool:
+        """Whether the training rows are a stream, whose epochs are passes."""
+        return self.start is not None and not self.start.steps_per_epoch
+
+    @property
     def share(self) -> float:
-        """The finished part of the steps or rows, from 0 to 1."""
+        """The finished part of the steps or rows, from 0 to 1. Of a stream without a last
+        step, the finished part of the pass."""
         if self.predicted is not None:
             return self.predicted.rows / max(1, self.predicted.total)
         if self.start is None or self.last_step is None:
             return 0.0
+        if not self.start.last_step:
+            return self.passes.share(self.last_step.step)
         return min(1.0, self.last_step.step / self.start.last_step)
 
     def position(self) -> str:
-        """Return the position as text: last step and epoch, or rows."""
+        """Return the position as text: last step and epoch or pass, or rows."""
         if (rows := self.predicted) is not None:
             return f"{format_count(rows.rows)} of {format_count(rows.total)} rows"
         start, step = self.start, self.last_step
@@ -211,13 +223,19 @@ class RunView:
             return f"no {self.noun} yet"
         number = 0 if step is None else step.step
         text = f"step {format_count(number)}"
-        if start is not None:
+        if start is not None and start.last_step:
             text += f" of {format_count(start.last_step)}"
+        if self.is_stream:
+            return "  ".join(filter(None, (text, self.passes.position(number))))
         if step is not None:
             text += f"  epoch {format_count(step.epoch)}"
             if start is not None:
                 text += f" of {format_count(start.last_epoch)}"
         return text
+
+    def waiting(self) -> str:
+        """Return the file of a stream that the run waits for, as one line; "" for none."""
+        return self.passes.waiting(self.clock())
 
     def state_of(self, node: str) -> str:
         """Return the state of a node in words."""

@@ -24,8 +24,8 @@ class Batches:
     Attributes:
         order: the order of the rows.
         rows: the opened source; None on a node that reads nothing.
-        last_step: the number of the last step over all epochs, from 1. Rows are not read
-            ahead beyond it.
+        last_step: the number of the last known step, from 1: that of the run, or that of a
+            pass of a stream. Rows are not read ahead beyond it.
         watch: observes the threads that read ahead; None without an observer.
         before: the last step before the passes over these rows, and its epoch.
     """
@@ -42,7 +42,7 @@ class Batches:
     @property
     def passes(self) -> Passes:
         """The passes of the run over these rows."""
-        return Passes(self.order.steps_per_epoch, *self.before)
+        return Passes(self.order.steps_per_epoch, self.last_step, *self.before)
 
     def batch_size(self, index: int) -> int:
         """Return the number of rows of batch `index` (from 0) of an epoch."""
@@ -68,9 +68,16 @@ class Batches:
         """Return these batches for passes that begin after a step of an epoch."""
         return replace(self, before=(step, epoch))
 
-    def until(self, last_step: int) -> Batches:
-        """Return these batches for a run that ends with a step."""
+    def until(self, last_step: int | None, epochs: int) -> Batches:
+        """Return these batches for a run that ends with a step; by default, with that of a
+        number of epochs."""
+        if last_step is None:
+            last_step = self.before[0] + epochs * self.order.steps_per_epoch
         return replace(self, last_step=last_step)
+
+    def watched(self, watch: WatchReading | None) -> Batches:
+        """Return these batches with an observer of the threads that read ahead."""
+        return replace(self, watch=watch)
 
     def with_rows(self, rows: int | None) -> Batches:
         """Return these batches for a source with `rows` rows; unchanged if `rows` is None."""
@@ -134,7 +141,7 @@ class Batches:
             if isinstance(self.rows, PieceRows):
                 take = WindowReader(self.order, self.rows).take
             read = _reading(self.order, take, shard, parts)
-            self._ahead[key] = ReadAhead(read, self._following, self.watch)
+            self._ahead[key] = ReadAhead(read, self.passes.following, self.watch)
         return self._ahead[key]
 
     def _take(self, epoch: int, step: int, ranges: Sequence[RowRange]) -> Columns:
@@ -144,12 +151,6 @@ class Batches:
         indices = self.order.indices(epoch, step)
         own = [indices[low:high] for low, high in ranges]
         return self.rows.take(np.concatenate(own) if own else np.empty(0, np.int64))
-
-    def _following(self, position: Position) -> Position | None:
-        """Return the position after `position`; None after the last step."""
-        passes = self.passes
-        is_last = passes.step_at(position) >= self.last_step
-        return None if is_last else passes.following(position)
 
 
 def own_ranges(

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from msgspec import structs
 
+from placer.errors import DataError
 from placer.place.node_kinds import NodeId
 from placer.plan.data_positions import located, read_spans
 from placer.plan.plan import NodePlan, Plan, data_root
 from placer.plan.settings.data.source import RowSource
 from placer.plan.settings.data.sources import POSITION
+from placer.plan.settings.data.stream_pass import StreamPass
 from placer.plan.settings.data.window import Window
-from placer.readers import Order, PieceRows, ReadOptions, Rows, open_pieces, open_source
+from placer.readers import (
+    Column,
+    Order,
+    PieceRows,
+    ReadOptions,
+    Rows,
+    open_pieces,
+    open_source,
+)
+from placer.readers.streams import check_files
 from placer.readers.window_advice import advise
 from placer.runtime.batches.batches import Batches
-from placer.runtime.batches.passes import count_steps
 from placer.runtime.control.events import NodeWarning
 from placer.runtime.control.execution import Execution
 from placer.system.memory.limit import available_nbytes
@@ -61,14 +74,63 @@ def open_batches(execution: Execution, data: RowSource, phase: str) -> Batches:
         DataError: if the source does not fit the spec, with the position in the spec.
         RunError: if the code of a `python:` source raises, with the source's position.
     """
+    if data.stream is not None:  # its passes are opened later
+        return Batches(_order(data, data.batch), None)
     with located(KEYS[phase], read_spans(execution.folder)):
         rows = open_rows(execution, data, phase)
-        count = rows.rows if rows is not None else data.batch
-        order = Order(count, data.batch, data.shuffle, data.seed, data.remainder)
-    batches = Batches(order, rows, order.steps_per_epoch)
-    if phase == TRAINING:
-        batches = batches.until(count_steps(execution, batches.passes))
-    return batches
+        order = _order(data, rows.rows if rows is not None else data.batch)
+    return Batches(order, rows, order.steps_per_epoch)
+
+
+def _order(data: RowSource, rows: int) -> Order:
+    return Order(rows, data.batch, data.shuffle, data.seed, data.remainder)
+
+
+def open_pass(
+    execution: Execution, data: RowSource, stream_pass: StreamPass, before: int
+) -> Batches:
+    """Open a pass of a stream for a node, and compare its files with the announcement.
+
+    Args:
+        execution: the node's run.
+        data: the source and its batches.
+        stream_pass: the pass.
+        before: the last step before the pass.
+
+    Raises:
+        DataError: if a file does not fit the spec, or differs from the announcement.
+    """
+    rows = None
+    with located(KEYS[TRAINING], read_spans(execution.folder)):
+        if inputs_of(execution.me, TRAINING):
+
+            def read() -> Rows | PieceRows:
+                return _read_pass(execution, data, stream_pass)
+
+            shared = execution.shared_rows
+            rows = shared.of_pass(stream_pass, execution.me.name, read)
+    batches = Batches(_order(data, stream_pass.rows), rows)
+    batches = batches.after(before, stream_pass.number - 1).until(None, epochs=1)
+    steps = execution.options.steps
+    return batches if steps is None else batches.until(min(steps, batches.last_step), 1)
+
+
+def _read_pass(
+    execution: Execution, data: RowSource, stream_pass: StreamPass
+) -> Rows | PieceRows:
+    reading = reading_of(execution, data, TRAINING)
+    files = tuple(file.path for file in stream_pass.files)
+    # The files are compared with the announcement instead of the rows of the nodes.
+    options = replace(reading.options, files=files, with_digests=False)
+    rows = replace(reading, options=options).open()
+    check_files(reading.own_data, reading.columns, reading.folder, stream_pass)
+    if rows.rows != stream_pass.rows:
+        raise DataError(
+            f"{data.source}: the files of pass {stream_pass.number} have {rows.rows:,} rows,"
+            f" but {stream_pass.rows:,} were announced",
+            hint="write new rows to a new file",
+        )
+    return rows
 
 
 def open_rows(
@@ -87,13 +149,61 @@ def open_rows(
 
 def _read(execution: Execution, data: RowSource, phase: str) -> Rows | PieceRows:
     """Open a source with all inputs that the nodes of this process read in a phase."""
-    plan, build = execution.plan, execution.folder
     execution.report_rows(0)
+    reading = reading_of(execution, data, phase)
+    rows = reading.open()
+    if reading.is_first and isinstance(rows, PieceRows):
+        assert isinstance(data.shuffle, Window)
+        if advice := advise(rows, data.shuffle, available_nbytes()):
+            execution.report(NodeWarning(advice))
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a process reads a source in a phase.
+
+    Attributes:
+        data: the settings of the source, with the columns that any process uses.
+        columns: the inputs of this process.
+        folder: the folder that paths are relative to.
+        options: the options of the readers.
+        is_first: whether this is the first process that reads the source.
+    """
+
+    data: RowSource
+    columns: Sequence[Column]
+    folder: Path
+    options: ReadOptions
+    is_first: bool
+
+    @property
+    def used(self) -> Sequence[Column]:
+        """The inputs of all processes."""
+        return *self.columns, *self.options.other_columns
+
+    @property
+    def own_data(self) -> RowSource:
+        """The settings of the source, with the columns of this process."""
+        own = {column.name for column in self.columns}
+        feeds = {k: v for k, v in (self.data.columns or {}).items() if k in own}
+        return structs.replace(self.data, columns=feeds or None)
+
+    def open(self) -> Rows | PieceRows:
+        """Open the source."""
+        has_window = isinstance(self.data.shuffle, Window)
+        opens = open_pieces if has_window else open_source
+        return opens(self.data, self.columns, self.folder, self.options)
+
+
+def reading_of(execution: Execution, data: RowSource, phase: str) -> Reading:
+    """Return how the process of a node reads a source in a phase."""
+    plan, build = execution.plan, execution.folder
     inputs = {
         process: frozenset[str]().union(*(inputs_of(node, phase) for node in nodes))
         for process, nodes in readers_of(plan, phase).items()
     }
-    own = inputs[NodeId(execution.me.name).process]
+    own = inputs.get(NodeId(execution.me.name).process, frozenset())
     used = frozenset[str]().union(*inputs.values())
     feeds = {k: v for k, v in (data.columns or {}).items() if k in used}
     used_columns = [
@@ -105,7 +215,7 @@ def _read(execution: Execution, data: RowSource, phase: str) -> Rows | PieceRows
     others = tuple(column for column in used_columns if column.name not in own)
     # The build folder has copies of the spec's modules; data files are relative to the spec.
     spec_folder = data_root(build)
-    arguments = (
+    return Reading(
         structs.replace(data, columns=feeds or None),
         columns,
         build if data.parsed.kind == "python" else spec_folder,
@@ -120,11 +230,5 @@ def _read(execution: Execution, data: RowSource, phase: str) -> Rows | PieceRows
             nbytes=available_nbytes() // 2 // len(inputs),
             to_predict=phase == PREDICTION,
         ),
+        is_first=NodeId(execution.me.name).process == next(iter(inputs)),
     )
-    if not isinstance(data.shuffle, Window):
-        return open_source(*arguments)
-    rows = open_pieces(*arguments)
-    is_first = NodeId(execution.me.name).process == next(iter(inputs))
-    if is_first and (advice := advise(rows, data.shuffle, available_nbytes())):
-        execution.report(NodeWarning(advice))
-    return rows

@@ -113,7 +113,7 @@ class Callback:
         """
 
     def on_epoch(self, record: Record) -> object:
-        """Called after each complete epoch.
+        """Called after each complete epoch, or pass of a stream.
 
         Args:
             record: the last step of the epoch. `record.metrics` covers all rows of the

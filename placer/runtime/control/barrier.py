@@ -56,6 +56,9 @@ PACE = -32
 """Edge on which the control node tells other nodes to wait for callbacks or to go on."""
 FILES = -35
 """Edge of the files of a source that is a set."""
+PASS, OPENED = -36, -37
+"""Edges of a stream: the control node's announcements of passes, and the barrier after all nodes
+have opened the files of a pass."""
 BEGIN, WRITTEN = -33, -34
 """Edges of runs with `--restarts`: the checkpoint that an attempt begins from, and the
 barrier after the control node has written all files."""

@@ -43,6 +43,8 @@ from placer.runtime.control.barrier import (
 )
 from placer.system.owned_threads import END_LIMIT, OwnedThreads
 
+CHECK: Final = 0.2
+"""Seconds between checks for a failure of the run while a node waits for a round."""
 _REQUEST: Final = Key(REQUEST, 0)
 
 
@@ -95,6 +97,7 @@ class CommonStep:
         self._is_control = channel.node == plan.control
         self._others = [n.name for n in plan.nodes if n.name != channel.node]
         self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._threads = OwnedThreads()
         self._is_closed = False
         self.first = 1
@@ -116,6 +119,15 @@ class CommonStep:
     def is_pending(self) -> bool:
         """Whether a round is requested or in progress."""
         return bool(self._requested) or self._asked > self._handled
+
+    def await_round(self) -> None:
+        """Wait for a round that the control node has announced. Raises Aborted if the run has
+        failed."""
+        while not self._is_control and self._asked == self._handled:
+            if self._channel.aborted is not None:
+                raise Aborted(self._channel.aborted)
+            with self._changed:
+                self._changed.wait_for(lambda: self._asked > self._handled, CHECK)
 
     def next_action(self, done: int, *, drained: bool = False) -> Action:
         """Return the action after step `done`. Call this between any two steps.
@@ -229,9 +241,10 @@ class CommonStep:
 
     def _on_ask(self, source: str) -> None:
         # A thread of the channel calls this and must not block: another thread answers.
-        with self._lock:
+        with self._changed:
             self._asked += 1
             number = self._asked
+            self._changed.notify_all()
         self._start_thread(self._answer, source, Key(ASK, number))
         self.on_round()
 

@@ -50,6 +50,8 @@ RUNNING: Final = "running"
 """State of a node that trains."""
 WAITING: Final = "waiting for callbacks"
 """State of a node whose next step waits for slow callbacks in the launcher."""
+WAITING_FOR_FILE: Final = "waiting for a file"
+"""State of a node whose next pass waits for the next file of a stream."""
 SAVING: Final = "saving"
 """State of a node that stops and saves."""
 STILL_WRITING: Final = "writing a checkpoint"
@@ -111,11 +113,14 @@ class Start(msgspec.Struct, frozen=True, tag_field="event", tag="start"):
         workers: the step after which each worker begins, for asynchronous training.
         before: the last step before the passes over these rows, and its epoch; 0 unless the
             run has trained other rows before.
+
+    Of a stream, `steps_per_epoch` is 0, and so is `evaluation_every` with an evaluation after
+    each pass; `last_step` is 0 unless `--steps` limits the run.
     """
 
     first_step: int
     last_step: int
-    steps_per_epoch: Annotated[int, msgspec.Meta(ge=1)]
+    steps_per_epoch: Annotated[int, msgspec.Meta(ge=0)]
     evaluation_every: int = 0
     rows: int = 0
     evaluation_rows: int = 0
@@ -128,6 +133,35 @@ class Start(msgspec.Struct, frozen=True, tag_field="event", tag="start"):
         """The epoch of the last step."""
         step, epoch = self.before
         return epoch - (step - self.last_step) // self.steps_per_epoch
+
+
+class PassBegun(msgspec.Struct, frozen=True, tag_field="event", tag="pass"):
+    """The event that a pass over the next files of a stream begins.
+
+    Attributes:
+        number: the number of the pass, from 1. It is the epoch of its steps.
+        first_step: the first step of the pass.
+        steps: the number of steps of the pass.
+        files: the paths of its files, in the order of the source.
+        rows: the number of rows that are trained.
+        left_out: the number of rows at the end that fill no batch.
+        waited: the seconds that the run waited for the files.
+        is_last: whether the pass is the last one of the run.
+    """
+
+    number: int
+    first_step: int
+    steps: int
+    files: tuple[str, ...]
+    rows: int
+    left_out: int = 0
+    waited: float = 0.0
+    is_last: bool = False
+
+    @property
+    def last_step(self) -> int:
+        """The last step of the pass."""
+        return self.first_step + self.steps - 1
 
 
 class Step(
@@ -302,6 +336,7 @@ class Output(msgspec.Struct, frozen=True, tag_field="event", tag="output"):
 Event: TypeAlias = (
     State
     | Start
+    | PassBegun
     | Step
     | Predicted
     | CheckpointSaved

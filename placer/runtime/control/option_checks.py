@@ -24,6 +24,7 @@ def check_effects(plan: Plan, options: Options) -> None:
         raise PlacerError("'new_rows' (--new-rows) needs 'resume' (--resume DIR)")
     if options.partial and options.resume is None:
         raise PlacerError("'partial' (--partial) needs 'resume' (--resume DIR)")
+    _check_stream(plan, options)
     if options.replay_order is not None and options.restarts:
         raise PlacerError(
             "'replay_order' (--replay-order) and 'restarts' (--restarts) cannot be combined:"
@@ -116,6 +117,33 @@ def _check_shrink(plan: Plan, options: Options) -> None:
             "'shrink' (--shrink) has no effect: no sparse table has `forget`",
             hint="remove the option, or add `forget` to a sparse table of the spec",
         )
+
+
+def _check_stream(plan: Plan, options: Options) -> None:
+    given = [
+        f"'{option.name}' ({option.flag})"
+        for option in OPTIONS
+        if option.of_stream and getattr(options, option.name) != option.default
+    ]
+    if plan.train.stream is None:
+        for option in given:
+            raise PlacerError(
+                f"{option} has no effect: data.train of this build is no stream",
+                hint="remove the option, or add 'stream' to data.train of the spec",
+            )
+        return
+    if options.new_rows:
+        raise PlacerError(
+            "'new_rows' (--new-rows) has no effect: a stream goes on with new files",
+            hint="remove the option; --resume is enough",
+        )
+    if options.until is not None and options.passes is not None:
+        raise PlacerError(
+            "'until' (--until) and 'passes' (--passes) cannot be combined",
+            hint="remove one of them",
+        )
+    if options.skip_pass and options.resume is None:
+        raise PlacerError("'skip_pass' (--skip-pass) needs 'resume' (--resume DIR)")
 
 
 def _check_saving(plan: Plan, options: Options) -> None:

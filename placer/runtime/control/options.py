@@ -62,6 +62,7 @@ class Option:
         parse: a function that parses the value. It raises PlacerError for an invalid value.
         between_processes: whether the option concerns several node processes. Such an
             option has no effect on threads or on a single process.
+        of_stream: whether the option concerns a stream of files.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Option:
     file: Literal["read", "written", "folder"] | None = None
     parse: Callable[[Any], object] | None = None
     between_processes: bool = False
+    of_stream: bool = False
 
     @property
     def flag(self) -> str:
@@ -151,6 +153,14 @@ def _check_history(path: str | Path) -> None:
         )
 
 
+def _check_until(name: object) -> None:
+    """Raise PlacerError unless `name` is a text that is not empty."""
+    if not isinstance(name, str) or not name.strip():
+        raise PlacerError(
+            f"'until' (--until) must be now, or the name of a file or folder, not {name!r}"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """The options of a run that are not part of the build.
@@ -170,6 +180,25 @@ class Options:
         "Train for exactly N steps and ignore the number of epochs in the spec.",
         metavar="N",
         low=1,
+    )
+    until: str | None = _option(
+        None,
+        _RUN,
+        "value",
+        "With a stream: stop instead of waiting for files. `now` trains the files that exist "
+        "at the start; NAME trains up to the pass with this file or folder.",
+        metavar="now|NAME",
+        parse=_check_until,
+        of_stream=True,
+    )
+    passes: int | None = _option(
+        None,
+        _RUN,
+        "value",
+        "With a stream: stop after N passes of this command.",
+        metavar="N",
+        low=1,
+        of_stream=True,
     )
     history: Path | None = _option(
         None,
@@ -239,6 +268,14 @@ class Options:
         "With --resume: allow other rows than those of the checkpoint. They are the next "
         "epoch, and train.epochs counts from there. If the rows are the same, the run goes on "
         "in them.",
+    )
+    skip_pass: bool = _option(
+        False,
+        _CHECKPOINTS,
+        "value",
+        "With --resume and a stream: leave out the rest of the checkpoint's pass, whose files "
+        "have changed, and go on with the next pass.",
+        of_stream=True,
     )
     partial: bool = _option(
         False,

@@ -7,13 +7,15 @@ from concurrent.futures import Future
 from threading import Lock
 
 from placer.channel.cause import Aborted, Cause
+from placer.plan.settings.data.stream_pass import StreamPass
 from placer.readers import PieceRows, Rows
 
 
 class SharedRows:
     """The rows of a process, by phase.
 
-    The first node that requests the rows of a phase opens the source; other nodes wait.
+    The first node that requests the rows of a phase, or of a pass of a stream, opens the
+    source; other nodes wait.
 
     Attributes:
         files: the paths of the files of each phase whose source is a set.
@@ -25,6 +27,7 @@ class SharedRows:
         self.rows_read = 0
         self._lock = Lock()
         self._of_phase: dict[str, Future[Rows | PieceRows]] = {}
+        self._of_pass: dict[int, tuple[StreamPass, Future[Rows | PieceRows]]] = {}
 
     def of_phase(
         self, phase: str, node: str, read: Callable[[], Rows | PieceRows]
@@ -42,19 +45,52 @@ class SharedRows:
         with self._lock:
             is_first = phase not in self._of_phase
             rows = self._of_phase.setdefault(phase, Future())
-        if is_first:
-            try:
-                rows.set_result(read())
-            except BaseException as error:
-                rows.set_exception(Aborted(Cause(node, "", str(error))))
-                raise
-        return rows.result()
+        return _result(rows, node, read if is_first else None)
+
+    def of_pass(
+        self, stream_pass: StreamPass, node: str, read: Callable[[], Rows | PieceRows]
+    ) -> Rows | PieceRows:
+        """Return the rows of a pass; all nodes receive the same object. Raises as `of_phase`."""
+        number = stream_pass.number
+        with self._lock:
+            stored = self._of_pass.get(number)
+            is_first = stored is None or stored[0] != stream_pass
+            if stored is None or is_first:
+                stored = self._of_pass[number] = stream_pass, Future()
+        return _result(stored[1], node, read if is_first else None)
+
+    def forget_passes(self, number: int) -> None:
+        """Free the rows of the passes before a pass, which no node reads any more."""
+        with self._lock:
+            for earlier in [each for each in self._of_pass if each < number]:
+                del self._of_pass[earlier]
 
     def drop_failed(self) -> None:
-        """Forget the phases whose source could not be opened, after a failed attempt."""
+        """Forget the phases and passes whose source could not be opened, after a failed
+        attempt."""
         with self._lock:
             self._of_phase = {
                 phase: rows
                 for phase, rows in self._of_phase.items()
                 if rows.done() and rows.exception() is None
             }
+            self._of_pass = {
+                number: (stream_pass, rows)
+                for number, (stream_pass, rows) in self._of_pass.items()
+                if rows.done() and rows.exception() is None
+            }
+
+
+def _result(
+    rows: Future[Rows | PieceRows],
+    node: str,
+    read: Callable[[], Rows | PieceRows] | None,
+) -> Rows | PieceRows:
+    """Return the rows of a future; the node that has `read` sets them."""
+    if read is not None:
+        try:
+            rows.set_result(read())
+        except BaseException as error:
+            rows.set_exception(Aborted(Cause(node, "", str(error))))
+            raise
+    return rows.result()

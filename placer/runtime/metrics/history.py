@@ -70,7 +70,7 @@ class HistoryWriter:
         self._rates = rate_schedules(execution.plan)
         self._execution = execution
         self._epoch = self._rows = 0
-        self._passes = Passes(1)
+        self._passes = Passes(1, 0)
         self._sums: Statistics = {}
         self._file: FileIO | None = None
         self._problem: RunError | None = None
@@ -110,6 +110,10 @@ class HistoryWriter:
             self._file = history.open("r+b" if continues else "wb", buffering=0)
             if continues:
                 self._cut(self._file, self.steps)
+
+    def enter(self, passes: Passes) -> None:
+        """Go on with the next pass of a stream, when all steps before are in the history."""
+        self._passes = passes
 
     def progress(self, batches: int) -> Progress:
         """Return the position of the run, after `batches` batches of the epoch."""

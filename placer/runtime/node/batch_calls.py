@@ -83,6 +83,7 @@ class BatchCalls:
         """Return this node's rows of an input in the next step."""
         now = self.position.epoch, self.position.batch
         following = self.training.passes.following(now)
+        assert following is not None, now
         read = next(each for each in self.phases[0].reads if each.value == value)
         rows = self.training.take(following, read.shard, None, self.position.parts)
         return rows[read.input]

@@ -38,7 +38,7 @@ class NodeDriver:
     replicas: Replicas | None = None
     has_own_steps: bool = False
     order: Order = field(default_factory=Order)
-    _trained: int = 0  # the last training step that has begun
+    _awaited: int = 0  # the step whose parameters the last step awaits; 0 for none
 
     # Steps.
 
@@ -49,7 +49,7 @@ class NodeDriver:
             self._start_serving(self._service)
         count = node.batch_calls.training.batch_size(index)
         node.position.enter_step(step, epoch, index, count)
-        self._trained = step
+        self._awaited = 0 if node.position.is_last else step + 1
         node.exchange.new_step()
         node.step_workers.begin(step, count)
         self._apply([end.take(step) for end in self.updates])
@@ -132,8 +132,8 @@ class NodeDriver:
     def discard_sent_back(self) -> None:
         """Receive and drop parameters for the step after the last one."""
         node = self.node
-        if self._trained not in (0, node.position.last_step):
-            node.next_parameters.discard(node.name, self._trained + 1)
+        if self._awaited:
+            node.next_parameters.discard(node.name, self._awaited)
 
     # Statistics.
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from msgspec import structs
 
 import placer
 from placer.channel.interface import Aborted
@@ -346,6 +347,9 @@ class Checkpoints:
     ) -> None:
         plan, folder = self._execution.plan, self.settings.folder
         self._sequence += 1
+        train = self._facts.train
+        if progress.stream is not None:
+            train = structs.replace(train, rows=progress.stream.current.rows)
         parameters = stored_parameters(
             plan, {node: report.updates for node, report in reports.items()}
         )
@@ -358,7 +362,7 @@ class Checkpoints:
             placement=self._facts.placement,
             computation=self._facts.computation,
             seed=plan.settings.seed,
-            train=self._facts.train,
+            train=train,
             evaluation=self._facts.evaluation,
             progress=progress,
             parameters=parameters,

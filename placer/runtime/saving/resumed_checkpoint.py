@@ -24,7 +24,6 @@ from placer.errors import CheckpointError
 from placer.plan.plan import Plan
 from placer.runtime.asynchronous.local_values import LocalValues
 from placer.runtime.batches.batches import Batches
-from placer.runtime.batches.passes import count_steps
 from placer.runtime.control.barrier import RESUME, barrier
 from placer.runtime.control.events import NodeWarning, Resumed
 from placer.runtime.control.execution import Execution
@@ -38,7 +37,9 @@ from placer.runtime.saving.same_model import (
     check_same_model,
     differences,
     has_new_rows,
+    is_inside_pass,
     rows_left,
+    trained_file,
 )
 from placer.runtime.saving.start_facts import StartFacts
 from placer.tables.block_table import BlockTable
@@ -63,11 +64,24 @@ class Continued:
         checkpoint: the path; only on the control node.
         written: the time at which the checkpoint was written, in seconds since 1970; 0 except
             on the control node.
+        trained: the file of fixed rows that the earlier run has trained, if this one is a
+            stream; empty except on the control node.
     """
 
     progress: Progress
     checkpoint: Path
     written: float = 0.0
+    trained: str = ""
+
+    def go_on_with(self, execution: Execution, batches: Batches) -> Batches:
+        """Return the batches of the run for the steps after the position. Those of a stream
+        end there, until the next pass is entered."""
+        progress, settings = self.progress, execution.plan.settings.train
+        if execution.plan.train.stream is not None:
+            return batches.after(progress.step, progress.epoch).until(progress.step, 0)
+        return batches.after(*progress.before).until(
+            execution.options.steps, settings.epochs
+        )
 
 
 def resume(
@@ -108,6 +122,7 @@ def resume(
     if beginning.is_own and named is not None:
         tried = _of_this_run(tried, named, beginning.after)
     partial = execution.options.partial and not beginning.is_own
+    is_stream, trained = plan.train.stream is not None, ""
     while True:
         choice, checkpoint = Choice(), None
         if named is not None and not _is_first_start(execution, named):
@@ -115,8 +130,11 @@ def resume(
             check_same_model(checkpoint.manifest, plan, execution.report, partial)
             manifest = checkpoint.manifest
             try:
+                # A run over fixed rows can go on with a stream.
+                becomes = is_stream and manifest.progress.stream is None
+                trained = trained_file(manifest) if becomes else ""
                 allows_new = execution.options.new_rows and not beginning.is_own
-                is_new = allows_new and has_new_rows(manifest, facts)
+                is_new = (allows_new or becomes) and has_new_rows(manifest, facts)
                 if not is_new:
                     check_same_data(manifest, facts)
             except CheckpointError as error:
@@ -127,12 +145,24 @@ def resume(
             stored = manifest.progress
             if is_new:
                 stored = _for_new_rows(stored)
-            passes = batches.after(*stored.before).passes
-            check_not_later(manifest, count_steps(execution, passes))
+            skips = execution.options.skip_pass and not beginning.is_own
+            if skips and not is_inside_pass(stored, batches.order.batch):
+                raise CheckpointError(
+                    f"--skip-pass would leave out nothing: the checkpoint of step"
+                    f" {stored.step} is not inside a pass",
+                    hint="leave out --skip-pass",
+                )
+            last: int | None = execution.options.steps
+            if not is_stream:
+                passing = batches.after(*stored.before)
+                last = passing.until(last, plan.settings.train.epochs).last_step
+            if last is not None:
+                check_not_later(manifest, last)
             choice = Choice(
                 str(checkpoint.folder),
                 fingerprint(checkpoint.folder / FILE),
                 has_new_rows=is_new,
+                skips_pass=skips,
             )
         reports = barrier(plan, channel, msgspec.to_builtins(choice), RESUME)
         choice = msgspec.convert(reports[0], Choice)
@@ -156,10 +186,15 @@ def resume(
             execution.report(NodeWarning(f"{problem}; trying an earlier checkpoint"))
     if choice.has_new_rows:
         progress = _for_new_rows(progress)
+    if choice.skips_pass:
+        kept = progress.stream, progress.best, progress.stopping
+        progress = _for_new_rows(progress)
+        stream, best, stopping = kept
+        progress = replace(progress, stream=stream, best=best, stopping=stopping)
     if checkpoint is not None:
         manifest = checkpoint.manifest
         event = Resumed(progress.step, choice.path)
-        if choice.has_new_rows:
+        if choice.has_new_rows or choice.skips_pass:
             left_out = rows_left(manifest)
             event = replace(event, epoch=progress.epoch + 1, left_out=left_out)
         differs = differences(manifest, plan, facts, other_rows=choice.has_new_rows)
@@ -168,7 +203,7 @@ def resume(
         if execution.checkpointing is None:
             execution.report(NodeWarning(NOT_KEPT))
     written = checkpoint.manifest.written if checkpoint is not None else 0.0
-    return Continued(progress, Path(choice.path), written)
+    return Continued(progress, Path(choice.path), written, trained)
 
 
 def _for_new_rows(progress: Progress) -> Progress:
@@ -177,6 +212,7 @@ def _for_new_rows(progress: Progress) -> Progress:
     return replace(
         progress,
         before=(progress.step, progress.epoch),
+        stream=None,
         batches=0,
         rows=0,
         statistics={},

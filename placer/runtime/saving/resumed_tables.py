@@ -64,11 +64,13 @@ class Choice(msgspec.Struct, frozen=True):
         path: its path; empty for no checkpoint.
         fingerprint: its digest.
         has_new_rows: whether the run goes on with other rows.
+        skips_pass: whether the run goes on with the next pass of a stream.
     """
 
     path: str = ""
     fingerprint: str = ""
     has_new_rows: bool = False
+    skips_pass: bool = False
 
 
 class Contents(msgspec.Struct, frozen=True):

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
-from placer.checkpoint.manifest import Machine, Manifest, StoredData
+from placer.checkpoint.manifest import Machine, Manifest, Progress, StoredData
 from placer.errors import CheckpointError, did_you_mean
 from placer.plan.plan import Parameter, Plan
+from placer.plan.settings.data.columns import is_glob
 from placer.plan.settings.training.update_modes import Geo
 from placer.plan.settings_by_key import setting_text, settings_by_key
 from placer.readers import Digests, Order
@@ -164,6 +165,31 @@ def _inputs_of(data: StoredData) -> list[str]:
     )
 
 
+def is_inside_pass(progress: Progress, batch: int) -> bool:
+    """Whether a position is inside a pass of a stream, so that the pass goes on."""
+    stream = progress.stream
+    return stream is not None and 0 < progress.batches < stream.current.rows // batch
+
+
+def trained_file(manifest: Manifest) -> str:
+    """Return the file that a run over fixed rows has trained, before it becomes a stream.
+
+    Raises:
+        CheckpointError: if it has trained a set of files.
+    """
+    source = manifest.train.settings.parsed
+    if not source.declaration.is_file:
+        return ""
+    if is_glob(source.path):
+        raise CheckpointError(
+            f"the run of the checkpoint has trained the set {source.text}, and its checkpoint"
+            " does not name the files, so a stream cannot go on after them",
+            hint="train the first files as a stream as well, or start a new run from the"
+            " checkpoint's parameters with --init-params",
+        )
+    return source.path
+
+
 def rows_left(manifest: Manifest) -> int:
     """Return the number of rows that the epoch of a checkpoint has not trained."""
     data, progress = manifest.train.settings, manifest.progress
@@ -205,7 +231,11 @@ def check_not_later(manifest: Manifest, total_steps: int) -> None:
 
 
 def _difference(stored: StoredData, own: StoredData, *, ordered: bool) -> str:
-    if stored.rows != own.rows:
+    was, is_stream = (each.settings.stream is not None for each in (stored, own))
+    if was != is_stream:
+        return "it was a stream" if was else "it is a stream now"
+    # The files of the pass in which a run continues are compared when they are opened.
+    if stored.rows != own.rows and not is_stream:
         return f"it has {own.rows} rows, but had {stored.rows}"
     if ordered:
         for key in ("batch", "shuffle", "seed", "remainder"):
@@ -302,7 +332,9 @@ def differences(
         found.append("it was saved by an older placer, so programs cannot be compared")
     elif manifest.computation != facts.computation:
         found.append(f"another program, module or optimizer{names}")
-    if not other_rows and not _is_compared_whole(manifest.train, facts.train):
+    # The files of a stream are compared when they are opened.
+    is_same = other_rows or facts.train.settings.stream is not None
+    if not is_same and not _is_compared_whole(manifest.train, facts.train):
         found.append("only some rows of data.train were compared")
     if _batch(manifest.evaluation) != _batch(facts.evaluation):
         found.append("another data.eval.batch")

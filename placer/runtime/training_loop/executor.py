@@ -16,7 +16,6 @@ from placer.checkpoint.manifest import Progress
 from placer.plan.settings.data.sources import POSITION
 from placer.readers import Digests
 from placer.runtime.batches.opened_sources import EVALUATION, TRAINING
-from placer.runtime.batches.passes import count_steps
 from placer.runtime.batches.same_rows import compare_rows
 from placer.runtime.control.checkpoint_settings import check_folder
 from placer.runtime.control.common_step import Action
@@ -61,6 +60,7 @@ from placer.runtime.training_loop.loop import Training
 from placer.runtime.training_loop.make_sparse_tables import count_in_tables
 from placer.runtime.training_loop.saves import Saves
 from placer.runtime.training_loop.steps import steps_of
+from placer.runtime.training_loop.stream import PassesOfStream
 from placer.runtime.training_loop.training_node import make_node
 
 WITHOUT_ROWS: Final = (
@@ -136,7 +136,7 @@ def _start(
     if execution.keeps_digests:
         sources = batches.training, batches.evaluating
         facts = gather_facts(execution, devices, sources, digests)
-        warns = execution.is_control and options.restarts
+        warns = execution.is_control and options.restarts and not plan.train.stream
         if warns and (text := uncompared_rows(facts.train)):
             execution.report(NodeWarning(text))
         if beginning.resumes:
@@ -145,9 +145,7 @@ def _start(
                 execution, beginning, tables, local, sparse, facts, batches.training
             )
             if continued is not None:
-                passing = batches.training.after(*continued.progress.before)
-                last = count_steps(execution, passing.passes)
-                batches.training = passing.until(last)
+                batches.training = continued.go_on_with(execution, batches.training)
                 watches.restore(continued.progress)
                 if options.shrink and not beginning.is_own:
                     for table in sparse.values():
@@ -180,9 +178,8 @@ def _start(
     if execution.is_control and keeps_no_rows and plan.sparse_tables:
         execution.report(NodeWarning(WITHOUT_ROWS))
     if execution.is_control:
-        for text in find_rates_of_zero(
-            plan, count_steps(execution, batches.training.passes)
-        ):
+        last = options.steps or 0 if plan.train.stream else batches.training.last_step
+        for text in find_rates_of_zero(plan, last):
             execution.report(NodeWarning(text))
     history.open(batches.training.passes, progress)
     done = progress.step if progress is not None else 0
@@ -198,9 +195,27 @@ def _start(
             recording.begin()
     evaluating = batches.evaluating if evaluate is not None else None
     steps = steps_of(execution, batches.training, evaluating)
-    saves = Saves(execution, metrics, history, watches, checkpoints, loss, steps)
+    stream = None
+    if plan.train.stream is not None:
+        trained = continued.trained if continued is not None else ""
+        stream = PassesOfStream(
+            execution, plan.train, batches.training, progress, trained
+        )
+        contexts.callback(stream.close)
+    saves = Saves(
+        execution, metrics, history, watches, checkpoints, loss, steps, stream
+    )
     training = Training(
-        execution, driver, steps, metrics, saves, watches, recording, step, evaluate
+        execution,
+        driver,
+        steps,
+        metrics,
+        saves,
+        watches,
+        recording,
+        step,
+        evaluate,
+        stream,
     )
     return training, progress
 
@@ -227,9 +242,12 @@ def _run_handshake(
         },
     )
     run = str(common["run"])
-    batches.training = training.with_rows(common["training rows"])
-    keep = execution.keeps_digests
-    trained = compare_rows(plan, channel, TRAINING, training.rows, keep=keep)
+    keep, trained = execution.keeps_digests, None
+    if plan.train.stream is None:  # otherwise each pass is compared when it is opened
+        batches.training = training.with_rows(common["training rows"]).until(
+            execution.options.steps, plan.settings.train.epochs
+        )
+        trained = compare_rows(plan, channel, TRAINING, training.rows, keep=keep)
     if evaluating is None:
         return (trained, None), run
     batches.evaluating = evaluating.with_rows(common["evaluation rows"])
@@ -331,6 +349,7 @@ def _finish(training: Training) -> Result | None:
         table_counted=of_nodes(lambda counts: counts.counted),
         table_bytes=of_nodes(lambda counts: counts.nbytes),
         best=str(checkpoints.best) if checkpoints and checkpoints.best else None,
+        passes=training.stream.begun if training.stream is not None else 0,
     )
     execution.report(result)
     settle(execution)

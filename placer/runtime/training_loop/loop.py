@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Final, NoReturn
 
 from placer.channel.interface import Aborted, Key
 from placer.checkpoint.manifest import Progress
+from placer.runtime.batches.batches import Batches
 from placer.runtime.control.barrier import (
     EVALUATION,
+    OPENED,
     STOPPED,
     VERDICT,
     barrier,
@@ -20,6 +23,7 @@ from placer.runtime.control.common_step import Action
 from placer.runtime.control.events import (
     RUNNING,
     WAITING,
+    WAITING_FOR_FILE,
     NodeWarning,
     Notice,
 )
@@ -35,6 +39,9 @@ from placer.runtime.training_loop.asynchronous_tables import Drained
 from placer.runtime.training_loop.early_stopping import Watches
 from placer.runtime.training_loop.saves import Saves
 from placer.runtime.training_loop.steps import Steps
+from placer.runtime.training_loop.stream import Announcement, Next, PassesOfStream
+
+ALL_TRAINED: Final = "all files that 'until' (--until) allows are trained"
 
 
 @dataclass(slots=True)
@@ -50,6 +57,7 @@ class Training:
         watches: watches evaluation results.
         recording: records the node's part of the timeline; None without a timeline.
         step, evaluate: the hooks of the program.
+        stream: the passes of a stream; None for a source with fixed rows.
     """
 
     execution: Execution
@@ -61,6 +69,7 @@ class Training:
     recording: Recording | None
     step: Hook
     evaluate: Hook | None
+    stream: PassesOfStream | None = None
     _resumed_step: int = 0  # the step after which this run started
     _drained_step: int = -1
     _ended_step: int = 0
@@ -70,7 +79,7 @@ class Training:
     def run(self, progress: Progress | None) -> None:
         """Run the steps after the position of a checkpoint, or all steps. Raises
         `Aborted` once the run has failed."""
-        self.driver.node.position.last_step = self.steps.total
+        self.driver.node.position.last_step = self.steps.batches.last_step
         with self.execution.pace or nullcontext():
             self._run(progress)
         self.driver.discard_sent_back()
@@ -78,19 +87,25 @@ class Training:
     def _run(self, progress: Progress | None) -> None:
         first = 1 + (progress.step if progress is not None else 0)
         self._ended_step = self._resumed_step = first - 1
+        why = self._why_nothing_is_left(first - 1)
+        if not why and self.execution.is_control:
+            execution = self.execution
+            workers = asynchronous_tables.steps_of_workers(execution.plan, progress)
+            start = self.steps.start_at(first, execution.attempt, workers)
+            execution.report(start)
+        if not why and self.stream is not None:
+            stops = self._enter_pass(Drained(first - 1))
+            if stops and self.steps.total is None:  # while it waited for a file
+                return
+            why = ALL_TRAINED if stops else ""
         done = self._take_over(progress) if progress is not None else 0
         self._begun_step = done
-        if why := self._why_nothing_is_left(first - 1):
+        if why:
             nothing = f"nothing is left to train after step {first - 1}: {why}"
             self._warn(nothing)
             if self.execution.options.shrink and progress is not None:
                 self.saves.save_shrunk(progress, nothing)
             return
-        if self.execution.is_control:
-            execution = self.execution
-            workers = asynchronous_tables.steps_of_workers(execution.plan, progress)
-            start = self.steps.start_at(first, execution.attempt, workers)
-            execution.report(start)
         self.execution.report_state(RUNNING)
         self.execution.common_step.first = done + 1
         # The earlier run stopped after this step, but other nodes had not finished it.
@@ -157,7 +172,81 @@ class Training:
         fixed = Action.NONE if drained.is_uneven else self._end_step(drained.slowest)
         if drained.acts and not action:
             action = self._next_action(done, drained=True)
-        return self._act(drained, action | fixed, is_fixed=not is_requested)
+        if self._act(drained, action | fixed, is_fixed=not is_requested):
+            return True
+        ends = drained.slowest == self.steps.batches.last_step
+        return self.stream is not None and ends and self._enter_pass(drained)
+
+    def _enter_pass(self, drained: Drained) -> bool:
+        """Enter the next pass of a stream, or wait for its files; return True if the run stops.
+        All nodes call this when they have drained after the last step of a pass."""
+        execution, stream, step = self.execution, self.stream, drained.slowest
+        assert stream is not None
+        is_begun, waits = step > self._resumed_step, False
+        if execution.is_control and is_begun:
+            self.saves.flush(step)
+        announcement = stream.announcements(step)
+        while (announced := announcement()).next is not Next.PASS:
+            action = Action.NONE
+            if announced.next is Next.FAIL:
+                self._fail_before_pass(stream, stream.problem, drained)
+            if announced.next is Next.END:
+                self.steps.total, action = step, Action.SAVE | Action.STOP
+            elif announced.next is Next.ACT:
+                execution.common_step.await_round()
+                action = self._next_action(step, drained=True)
+            elif not waits:
+                waits, action = True, Action.SAVE
+            is_requested = announced.next is Next.ACT
+            if not is_begun and action:  # there is nothing to save
+                action &= Action.STOP
+                if action:
+                    return True
+            if self._act(drained, action, is_fixed=not is_requested):
+                return True
+            if waits:
+                execution.report_state(WAITING_FOR_FILE)
+        if waits:
+            execution.report_state(RUNNING)
+        batches = self._open_pass(stream, announced, drained)
+        self.driver.node.batch_calls.training = batches
+        self.driver.node.position.last_step = batches.last_step
+        self.steps.enter(batches, is_last=announced.is_last)
+        self.saves.history.enter(batches.passes)
+        stream.enter(announced, batches)
+        return False
+
+    def _open_pass(
+        self, stream: PassesOfStream, announced: Announcement, drained: Drained
+    ) -> Batches:
+        """Open the files of a pass on all nodes. If a node cannot, the run ends."""
+        batches, error = None, None
+        try:
+            batches = stream.open(announced)
+        except Exception as caught:
+            error = caught
+        plan, channel = self.execution.plan, self.execution.channel
+        reports = barrier(plan, channel, {"failed": batches is None}, OPENED)
+        if batches is None or any(each["failed"] for each in reports):
+            self._fail_before_pass(stream, error, drained)
+        return batches
+
+    def _fail_before_pass(
+        self, stream: PassesOfStream, error: Exception | None, drained: Drained
+    ) -> NoReturn:
+        """Save the pass before, on all nodes, and raise the error of this node."""
+        plan, channel = self.execution.plan, self.execution.channel
+        if drained.slowest > self._resumed_step:
+            self._act(drained, Action.SAVE, is_fixed=True)
+        if self.saves.checkpoints is not None:
+            self.saves.checkpoints.wait()
+        barrier(plan, channel, {}, OPENED)
+        if error is not None:
+            raise stream.explain(error)
+        barrier(
+            plan, channel, {}, OPENED
+        )  # ends with the error of the node that failed
+        raise AssertionError("no node has failed")
 
     def _take_over(self, progress: Progress) -> int:
         """Continue from the position of a checkpoint; return this node's last step.
@@ -306,7 +395,9 @@ class Training:
         driver = self.driver
         if driver.has_drains:
             with self._slice(WAIT, "drain"):
-                driver.drain(done, ends=done == self.steps.total)
+                # The end of a command is not the end of a stream.
+                ends = self.stream is None and done == self.steps.total
+                driver.drain(done, ends=ends)
 
     def _verdict(self, step: int, is_due: bool) -> Action:
         """Return the action that follows from an evaluation. The control node decides

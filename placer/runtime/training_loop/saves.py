@@ -22,6 +22,7 @@ from placer.runtime.training_loop import asynchronous_tables
 from placer.runtime.training_loop.asynchronous_tables import Drained
 from placer.runtime.training_loop.early_stopping import Watches
 from placer.runtime.training_loop.steps import Steps
+from placer.runtime.training_loop.stream import PassesOfStream
 
 
 @dataclass(slots=True)
@@ -36,6 +37,7 @@ class Saves:
         checkpoints: writes checkpoints; None if the run saves none.
         loss: watches the loss.
         steps: the steps of the run.
+        stream: the passes of a stream; None for a source with fixed rows.
     """
 
     execution: Execution
@@ -45,6 +47,7 @@ class Saves:
     checkpoints: Checkpoints | None
     loss: LossWatch
     steps: Steps
+    stream: PassesOfStream | None = None
 
     def is_due(self, step: int) -> bool:
         """Whether the spec schedules a checkpoint after a step."""
@@ -110,7 +113,9 @@ class Saves:
             progress = structs.replace(
                 self.watches.store(self.history.progress(batches)),
                 workers=drained.steps,
-                is_end=step == self.steps.total,
+                # The end of a command is not the end of a stream.
+                is_end=self.stream is None and step == self.steps.total,
+                stream=self.stream and self.stream.position,
             )
         checkpoints.seconds += time.perf_counter() - start
         return progress

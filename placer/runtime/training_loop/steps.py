@@ -6,29 +6,39 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from placer.runtime.batches.batches import Batches
-from placer.runtime.batches.passes import Passes, count_steps
+from placer.runtime.batches.passes import Passes
 from placer.runtime.control.barrier import STEP
 from placer.runtime.control.events import Start
 from placer.runtime.control.execution import Execution
 from placer.runtime.metrics.combiner import Phase
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Steps:
     """The training steps of a run, numbered from 1.
 
     Attributes:
-        total: the number of the last step.
-        batches: the global batches, one per step.
+        total: the number of the last step; None while it is not known (in a stream).
+        batches: the global batches, one per step; of a stream, those of the present pass.
         evaluating: the batches of the evaluation; None without evaluations.
         evaluation_every: the number of steps between evaluations; 0 for an evaluation after
             each epoch. The last step always has an evaluation.
+        limit: the last step that `--steps` allows; None without it.
+        is_stream: whether the source is a stream.
     """
 
-    total: int
+    total: int | None
     batches: Batches
     evaluating: Batches | None
     evaluation_every: int
+    limit: int | None = None
+    is_stream: bool = False
+
+    def enter(self, batches: Batches, *, is_last: bool) -> None:
+        """Go on with the batches of the next pass of a stream, the last one or not."""
+        self.batches = batches
+        is_cut = batches.last_step == self.limit
+        self.total = batches.last_step if is_last or is_cut else None
 
     @property
     def passes(self) -> Passes:
@@ -55,11 +65,12 @@ class Steps:
         """Return the event that announces training from step `first` on, in an attempt.
         `workers` are the steps after which asynchronous workers begin."""
         evaluating, passes = self.evaluating, self.passes
-        every = self.evaluation_every or passes.length
+        length = 0 if self.is_stream else passes.length
+        every = self.evaluation_every or length
         return Start(
             first_step=first,
-            last_step=self.total,
-            steps_per_epoch=passes.length,
+            last_step=self.total or self.limit or 0,
+            steps_per_epoch=length,
             evaluation_every=every if evaluating else 0,
             rows=self.batches.order.batch,
             evaluation_rows=evaluating.epoch_rows if evaluating else 0,
@@ -73,10 +84,14 @@ def steps_of(
     execution: Execution, batches: Batches, evaluating: Batches | None
 ) -> Steps:
     """Return the steps of a run over these batches."""
-    every = execution.plan.settings.train.eval.interval
+    plan, limit = execution.plan, execution.options.steps
+    every, is_stream = plan.settings.train.eval.interval, plan.train.stream is not None
+    is_over = not is_stream or batches.last_step == limit
     return Steps(
-        count_steps(execution, batches.passes),
+        batches.last_step if is_over else None,
         batches,
         evaluating,
         0 if every.unit == "epochs" else int(every.number),
+        limit,
+        is_stream,
     )

@@ -89,7 +89,8 @@ def make_node(
     sparse = make_sparse_tables(execution, start)
     rows = open_row_exchange(plan, me, channel, edges)
     execution.report_state(READING)
-    agree_on_files(execution, {TRAINING: plan.train, EVALUATION: plan.evaluation})
+    fixed = plan.train if plan.train.stream is None else None
+    agree_on_files(execution, {TRAINING: fixed, EVALUATION: plan.evaluation})
     training = open_batches(execution, plan.train, TRAINING)
     evaluating = None
     if (data := plan.evaluation) is not None:

@@ -379,7 +379,8 @@ class SparseTable:
         return bad
 
     def forget(self, step: int, now: float = 0.0) -> int:
-        """Forget keys in the partitions that the sweep visits in this step.
+        """Forget keys in the partitions that the sweep visits in this step. With
+        `every: pass` there are none.
 
         Args:
             now: the latest time of the training data, in seconds.
@@ -388,7 +389,18 @@ class SparseTable:
             The number of forgotten rows.
         """
         every, partitions = self.settings.forget.every, self.settings.partitions
+        if every == "pass":
+            return 0
         return self._forget(partitions_of_step(step, every, partitions), step, now)
+
+    def end_pass(self, step: int) -> int:
+        """Sweep all partitions at once if `forget.every` is `pass`; see `forget`.
+
+        Call it after the last step of a pass of a stream, before the table is saved.
+        """
+        if self.settings.forget.every != "pass":
+            return 0
+        return self.shrink(step, self.latest)
 
     def shrink(self, step: int, now: float = 0.0) -> int:
         """Sweep all partitions at once; see `forget`."""

@@ -157,6 +157,10 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
             rows("shuffle: false\n    seed: 3", "'seed' has no effect"),
         ),
         "remainder": "the rows of the last batch, of which there may be fewer",
+        "stream": (
+            npz("stream: {files: 1}", "a stream is a set of files, and npz:rows.npz"),
+            rows("stream: {files: 1}", "write a glob, such as csv:clicks/*.csv"),
+        ),
         "features": (
             npz("features: {q: {hash: x, bins: 3}}", "'features' is for"),
             rows("features: {q: {hash: a, bins: 3}}", "'q' has no effect: no input"),
@@ -173,6 +177,14 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
     "Window": {
         key: npz("shuffle: {window: 8, lanes: 1}", "a window works with")
         for key in ("window", "lanes")
+    },
+    "Stream": {
+        "files": npz("stream: {files: 1, folder: _SUCCESS}", "needs exactly one of"),
+        "folder": (
+            npz("stream: {late: train}", "needs exactly one of"),
+            npz("stream: {folder: a/b}", "'folder' must be the name of a file"),
+        ),
+        "late": "files that may come late",
     },
     "Csv": {
         **_OPTIONS_OF_COLUMNS,
@@ -460,6 +472,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "every": (
             keyed("forget: {every: 10}", "'forget' has no effect"),
             keyed("forget: {every: 10}, score: {show: 1}", "'forget' has no effect"),
+            keyed("forget: {every: pass, unseen_steps: 9}", "data.train is no stream"),
         ),
         "unseen_steps": "keys that lose their row",
         "norm_below": "keys that lose their row",

@@ -57,7 +57,6 @@ graph:
   - {name: loss, op: mean_squared_error, in: [p, y]}
 train:
   minimize: loss
-  epochs: 1
   optimizer: {op: sgd, learning_rate: 0.1, place: /node:ps/cpu}
 """
     )
@@ -65,3 +64,12 @@ train:
     needs = needs_of(plan, data)
     assert needs["worker:0"].memory >= (512 + 600) * MIB
     assert needs["ps:0"].memory < 640 * MIB
+
+    # A stream has two passes of its largest files in memory.
+    for number, nbytes in enumerate((50, 100, 10), start=1):
+        with (data / f"rows-{number}.csv").open("wb") as file:
+            file.truncate(nbytes * MIB)
+    keys = {"data.train.source": "csv:rows-*.csv", "data.train.stream": {"files": 2}}
+    plan = compile_in_memory(spec, overrides=keys).plan
+    memory = needs_of(plan, data)["worker:0"].memory
+    assert (512 + 600) * MIB <= memory < (512 + 700) * MIB

@@ -153,7 +153,7 @@ def test_an_event_that_is_not_json_raises(ends):
         b'{"event": "signal", "node": "ps:0", "number": 99}',
         b'{"event": "state", "node": "ps", "state": "running"}',
         b'{"event": "output", "node": "ps:0", "text": ' + b"[" * 100_000,
-        b'{"event": "start", "first_step": 1, "last_step": 2, "steps_per_epoch": 0}',
+        b'{"event": "start", "first_step": 1, "last_step": 2, "steps_per_epoch": -1}',
     ],
 )
 def test_values_that_no_event_has_are_errors_of_the_node(event):

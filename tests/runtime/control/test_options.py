@@ -89,6 +89,8 @@ def test_a_value_of_another_type_is_refused(given, message):
     [
         ({"steps": 0}, "'steps' must be at least 1, not 0"),
         ({"base_port": 70_000}, "'base_port' must be at most 65535, not 70000"),
+        ({"until": " "}, "'until' \\(--until\\) must be now, or the name of"),
+        ({"passes": 0}, "'passes' must be at least 1, not 0"),
         ({"deadline": 0.0}, "'deadline' must be above 0 and at most 1e"),
         (
             {"transport": "shard"},

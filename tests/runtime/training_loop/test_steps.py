@@ -22,11 +22,13 @@ def steps(
     every: str | int, *, evaluates: bool = True, last: int | None = None
 ) -> Steps:
     train = TrainSettings(minimize="loss", metrics=[], epochs=3, eval=Evaluating(every))
-    execution = SimpleNamespace(
-        options=SimpleNamespace(steps=last),
-        plan=SimpleNamespace(settings=SimpleNamespace(train=train)),
+    plan = SimpleNamespace(
+        settings=SimpleNamespace(train=train), train=SimpleNamespace(stream=None)
     )
-    return steps_of(cast(Any, execution), BATCHES, BATCHES if evaluates else None)
+    options = SimpleNamespace(steps=last)
+    execution = cast(Any, SimpleNamespace(plan=plan, options=options))
+    batches = BATCHES.until(last, epochs=3)
+    return steps_of(execution, batches, BATCHES if evaluates else None)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +43,7 @@ def test_an_evaluation_follows_at_its_interval_and_after_the_last_step(
     every: str | int, last: int | None, evaluated: list[int]
 ) -> None:
     run = steps(every, last=last)
+    assert run.total is not None
     numbers = range(1, run.total + 1)
     assert [step for step in numbers if run.is_evaluated(step)] == evaluated
     without = steps(every, evaluates=False, last=last)
@@ -65,10 +68,9 @@ def test_the_start_of_a_run_names_its_steps_and_rows() -> None:
 
 def test_passes_over_new_rows_follow_a_step() -> None:
     """The run has stopped after step 4, in the second epoch over other rows."""
-    passes = Passes(3, step=4, epoch=2)
-    assert passes.last_step(2) == 10
+    passes = Passes(3, 10, step=4, epoch=2)
     places = [passes.place_of(step) for step in range(5, 11)]
     assert places == [(3, 0), (3, 1), (3, 2), (4, 0), (4, 1), (4, 2)]
     assert [passes.step_at(place) for place in places] == [*range(5, 11)]
-    assert [passes.following(place) for place in places[:-1]] == places[1:]
+    assert [passes.following(place) for place in places] == [*places[1:], None]
     assert [step for step in range(5, 11) if passes.ends(step)] == [7, 10]

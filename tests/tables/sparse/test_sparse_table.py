@@ -280,6 +280,16 @@ def test_each_partition_is_looked_at_once_in_a_sweep():
     forgotten = [table.forget(step) for step in range(10, 15)]
     assert sum(forgotten) == 500
     assert all(forgotten)
+    assert table.end_pass(20) == 0
+
+
+def test_a_sweep_of_each_pass_looks_at_all_partitions():
+    table = make(partitions=16, forget=Forgetting(every="pass", unseen_seconds=10))
+    table.note_time(100)
+    push(table, range(500), times=np.repeat([80, 95], 250))
+    assert sum(table.forget(step, table.latest) for step in range(300)) == 0
+    assert table.end_pass(300) == 250
+    assert table.end_pass(300) == 0
 
 
 def test_arrays_of_another_table_are_not_loaded():

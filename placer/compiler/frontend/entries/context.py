@@ -14,6 +14,7 @@ from placer.compiler.frontend.entries.values import Values
 from placer.compiler.frontend.entries.weight_files import WeightFiles
 from placer.compiler.frontend.sections.nodes import read_nodes
 from placer.compiler.frontend.yaml.problems import Problems
+from placer.compiler.frontend.yaml.tree import MappingNode
 
 
 class Context:
@@ -53,6 +54,16 @@ class Context:
         self.places = Places(self.cluster, problems)
         self.values = Values(sections.get("graph"), problems)
         weights = WeightFiles(folder, files)
-        self.parameters = Parameters(self.values, self.is_float64, problems, weights)
+        self.parameters = Parameters(
+            self.values, self.is_float64, _is_stream(sections), problems, weights
+        )
         self.modules: dict[str, None] = {}
         self.remat_numbers = count(1)
+
+
+def _is_stream(sections: Mapping[str, Any]) -> bool:
+    """Whether `data.train` has the key `stream`."""
+    data = sections.get("data")
+    train = data.get_non_null("train") if isinstance(data, MappingNode) else None
+    is_given = isinstance(train, MappingNode) and train.get_non_null("stream")
+    return bool(is_given)

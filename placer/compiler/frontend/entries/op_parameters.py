@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,6 +65,7 @@ class Parameters:
 
     values: Values
     wide: bool
+    is_stream: bool
     problems: Problems
     weights: WeightFiles
     rules: list[Rule] = field(default_factory=list)
@@ -143,6 +144,13 @@ class Parameters:
         type_ = widen(parameter.type, self.wide)
         name = f"{entry.name}.{parameter.operand}"
         if parameter.sparse is not None:
+            if not self.is_stream and _is_swept_by_pass(parameter.sparse):
+                raise OpError(
+                    "forgets keys at the end of a pass, but data.train is no stream",
+                    attr="forget",
+                    keys=("every",),
+                    hint="write a number of steps, or add 'stream' to data.train",
+                )
             self._declare_table(name, type_, parameter, entry.span)
         else:
             self._declare(name, type_, parameter.init, entry.span, parameter.state)
@@ -313,6 +321,11 @@ def _check_settings(
             attr="params",
             hint="leave the settings out here",
         )
+
+
+def _is_swept_by_pass(table: Mapping[str, Any]) -> bool:
+    """Whether the settings of a sparse table have `forget: {every: pass}`."""
+    return bool(table.get("forget", {}).get("every") == "pass")
 
 
 def _shared_state_message(operand: str, other: str) -> str:

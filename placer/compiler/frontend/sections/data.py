@@ -12,6 +12,7 @@ from placer.compiler.frontend.schema import DataSection
 from placer.compiler.frontend.sections.cell_options import read_options
 from placer.compiler.frontend.sections.features import check_dtype, read_features
 from placer.compiler.frontend.sections.shuffle import read_shuffle
+from placer.compiler.frontend.sections.stream import read_stream
 from placer.compiler.frontend.yaml.decode import decode
 from placer.compiler.frontend.yaml.problems import Problems, inner_span, nodes_on
 from placer.compiler.frontend.yaml.tree import MappingNode, ScalarNode, SpecNode
@@ -124,6 +125,17 @@ def _read_rows(
             context.problems,
         )
         valid &= good["shuffle"] is not None
+    if isinstance(stream := good.get("stream"), SpecNode) and "source" in good:
+        good["stream"] = read_stream(
+            stream,
+            node,
+            source,
+            good.get("split"),
+            good.get("remainder"),
+            which,
+            context.problems,
+        )
+        valid &= good["stream"] is not None
     if not valid or columns is None or good["batch"] is None:
         return None
     good["remainder"] = good["remainder"] or _REMAINDERS[which]

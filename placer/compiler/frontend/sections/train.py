@@ -16,6 +16,7 @@ from placer.compiler.frontend.sections.data import RowSources
 from placer.compiler.frontend.sections.evaluations import check_evaluations
 from placer.compiler.frontend.sections.optimizers import read_clip, read_groups
 from placer.compiler.frontend.sections.parameters import Group
+from placer.compiler.frontend.sections.stream import check_training
 from placer.compiler.frontend.yaml.decode import decode, decode_parts
 from placer.compiler.frontend.yaml.problems import Problems
 from placer.compiler.frontend.yaml.tree import (
@@ -88,6 +89,8 @@ def read_train(
         groups = read_groups(entries, of_groups, batch, context)
     if BUCKETS in of_groups and entries and len(groups) == len(as_list(entries)):
         check_buckets(section, groups, parts or 1, context.cluster, problems)
+    if rows.train is not None and rows.train.stream is not None:
+        check_training(section, groups, problems)
     return Training(settings, loss, metrics or (), groups, clip, backward, threads)
 
 

@@ -58,7 +58,12 @@ def in_natural_order(names: Iterable[str]) -> list[str]:
     The order of columns in a file does not matter, so a glob selects the same inputs in
     training, evaluation and prediction files.
     """
-    return sorted(names, key=lambda name: (_NUMBER.sub(_by_value, name), name))
+    return sorted(names, key=natural_key)
+
+
+def natural_key(name: str) -> tuple[str, str]:
+    """Return the key by which names are in natural order."""
+    return _NUMBER.sub(_by_value, name), name
 
 
 _NUMBER = re.compile("[0-9]+")

@@ -19,6 +19,7 @@ from placer.plan.settings.data.sources import (
     WITH_SPLITS,
     Source,
 )
+from placer.plan.settings.data.stream import Stream
 from placer.plan.settings.data.window import Window
 from placer.plan.settings.fields import Count, Name, Seed, doc
 
@@ -53,6 +54,10 @@ class Data(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
             "drop or keep the short last batch of an epoch; by default train drops it and"
             " eval keeps it"
         ),
+    ] = None
+    stream: Annotated[
+        Stream | None,
+        doc("train the files of a set in passes, and wait for further files"),
     ] = None
     features: Annotated[
         dict[str, Feature] | None,

@@ -122,6 +122,8 @@ WITH_COLUMN_LISTS = _list_kinds(lambda kind: kind.column_lists)
 """The kinds with column lists, as text for messages."""
 WITH_PIECES = _list_kinds(lambda kind: kind.pieces)
 """The kinds that readers can load in pieces, as text for messages."""
+WITH_FILES = _list_kinds(lambda kind: kind.is_file)
+"""The kinds whose sources are files, as text for messages."""
 
 POSITION = "batch.position"
 """An input from the runtime: uint32[batch, 2], the step and the row's number in the global

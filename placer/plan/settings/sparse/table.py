@@ -59,17 +59,18 @@ Admission = Always | Count | Bloom | Probability | Score
 class Forgetting(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Which rows a table deletes. Limits of None are off.
 
-    A sweep over all partitions takes `every` steps. Each step checks a few partitions.
+    A sweep over all partitions takes `every` steps. Each step checks a few partitions. With
+    `every: pass`, one sweep over all partitions follows the last step of each pass of a stream.
 
     Attributes:
-        every: the steps of a sweep.
+        every: the steps of a sweep, or `pass`.
         unseen_steps: delete keys that have not occurred for more steps.
         unseen_seconds: delete keys that have not occurred for more seconds of event time.
         score_below: delete keys with a lower score, after the decay of the sweep.
         norm_below: delete rows whose values have a smaller Euclidean norm.
     """
 
-    every: Annotated[int, Meta(ge=1)] = PARTITIONS
+    every: Literal["pass"] | Annotated[int, Meta(ge=1)] = PARTITIONS
     unseen_steps: Annotated[int, Meta(ge=1)] | None = None
     unseen_seconds: Annotated[int, Meta(ge=1)] | None = None
     score_below: float | None = None

@@ -1,0 +1,136 @@
+"""Chooses the passes of a stream on the control node, and records them for later attempts."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+from placer.checkpoint.attempts import AttemptPass, add_attempt, read_passes
+from placer.checkpoint.manifest import StreamPosition
+from placer.errors import DataError
+from placer.plan.data_positions import located, read_spans
+from placer.plan.settings.data.source import RowSource
+from placer.plan.settings.data.stream_pass import StreamPass
+from placer.readers.streams import FileStream, changed_text, late_text
+from placer.runtime.batches.opened_sources import KEYS, TRAINING, reading_of
+from placer.runtime.control.events import NodeWarning
+from placer.runtime.control.execution import Execution
+
+OFTEN: Final = 1.0
+"""The shortest time between two listings of the files, in seconds."""
+LISTING_SHARE: Final = 200.0
+"""The time between two listings is at least so many times the time of a listing."""
+
+
+class ChosenPasses:
+    """The passes of a stream, in order.
+
+    Args:
+        execution: the run of the control node.
+        data: the source.
+        position: the position from which the run continues; None at the start of a stream.
+        present: the pass in which the run continues, if it is in the middle of one.
+        number: the number of the first pass after the position.
+        trained: a file that the run has trained before it became a stream; empty for none.
+    """
+
+    def __init__(
+        self,
+        execution: Execution,
+        data: RowSource,
+        position: StreamPosition | None,
+        present: StreamPass | None,
+        number: int,
+        trained: str = "",
+    ) -> None:
+        self._execution, self._data = execution, data
+        self._number = number
+        recorded = _recorded(execution)
+        # Passes of this command; the one that continues counts as well.
+        count = execution.options.passes
+        first = min(recorded, default=number if present is None else present.number)
+        last = present.number if present is not None else number - 1
+        reading = reading_of(execution, data, TRAINING)
+        path = reading.folder / trained
+        sizes = {trained: path.stat().st_size} if trained and path.is_file() else {}
+        with located(KEYS[TRAINING], read_spans(execution.folder)):
+            self._files = FileStream(
+                reading.data,
+                reading.used,
+                reading.folder,
+                position.trained if position is not None else sizes,
+                position.last if position is not None else trained,
+                until=execution.options.until,
+                passes_left=None if count is None else max(0, first + count - 1 - last),
+                earlier=position.current.files[0] if position is not None else None,
+                report=execution.report_rows,
+            )
+        self._chosen: deque[StreamPass] = deque()
+        if present is not None:
+            self._chosen.append(present)
+        while self._number in recorded:
+            self._add(recorded[self._number])
+
+    @property
+    def pause(self) -> float:
+        """The seconds until the files should be listed again."""
+        return max(OFTEN, LISTING_SHARE * self._files.listing_seconds)
+
+    def take(self) -> StreamPass | None:
+        """Return the next pass; None if its files are not there yet, or it cannot follow."""
+        present = self._next()
+        if present is not None:
+            self._chosen.popleft()
+        return present
+
+    def peek(self) -> StreamPass | None:
+        """Return the pass after the last taken one, if its files are there. An error in them is
+        raised by `take`, after the pass before."""
+        with suppress(DataError):
+            return self._next()
+        return None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no pass of this command can follow the last taken one."""
+        if self._chosen:
+            return False
+        with located(KEYS[TRAINING], read_spans(self._execution.folder)):
+            return self._files.is_last()
+
+    def _next(self) -> StreamPass | None:
+        """Return the next pass without taking it."""
+        if self._chosen:
+            return self._chosen[0]
+        execution = self._execution
+        with located(KEYS[TRAINING], read_spans(execution.folder)):
+            found = self._files.next_pass(self._number)
+        for text in self._warnings():
+            execution.report(NodeWarning(text))
+        if found is None:
+            return None
+        if execution.run and (settings := execution.checkpointing) is not None:
+            add_attempt(settings.folder, AttemptPass(execution.run, found))
+        self._number += 1
+        self._chosen.append(found)
+        return found
+
+    def _add(self, recorded: StreamPass) -> None:
+        self._files.take(recorded)
+        self._chosen.append(recorded)
+        self._number += 1
+
+    def _warnings(self) -> Sequence[str]:
+        late, changed = self._files.late(), self._files.changed()
+        texts = [late_text(self._data, late)] if late else []
+        return [*texts, *([changed_text(self._data, changed)] if changed else [])]
+
+
+def _recorded(execution: Execution) -> dict[int, StreamPass]:
+    """Return the passes that earlier attempts of the run have announced, by number."""
+    settings = execution.checkpointing
+    if not execution.run or settings is None:
+        return {}
+    return read_passes(settings.folder, execution.run)
