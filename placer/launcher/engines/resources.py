@@ -15,7 +15,7 @@ from placer.plan.settings.data.sources import Source
 from placer.plan.settings.data.stream import Stream
 from placer.plan.settings.data.window import Window
 from placer.plan.settings.sparse.row_bytes import table_bytes
-from placer.readers.streams.names import list_names, unit_of
+from placer.readers.streams.names import list_stream, unit_of
 from placer.system.files.globs import matching_files
 
 BASE_BYTES: Final = 512 << 20
@@ -103,7 +103,7 @@ def _rows(source: RowSource, data: Path) -> int:
 def _largest_pass(source: RowSource, stream: Stream, data: Path) -> int:
     """Return the bytes of the largest files that a pass of a stream can have so far."""
     units: Counter[str] = Counter()
-    for path in list_names(source, data):
+    for path in list_stream(source, data):
         with suppress(OSError):  # it is gone
             units[unit_of(source, path)] += (data / path).stat().st_size
     return sum(nbytes for _, nbytes in units.most_common(stream.files or 1))
