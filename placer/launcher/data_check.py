@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -15,6 +17,25 @@ from placer.plan.settings.data.source import RowSource
 from placer.plan.settings.data.sources import POSITION
 from placer.runtime.prediction.column_errors import outputs_named
 from placer.runtime.prediction.request import PredictionRequest, rows_of
+from placer.system.memory.limit import available_nbytes
+
+if TYPE_CHECKING:  # it loads numpy
+    from placer.readers.check import FirstRows
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedPart:
+    """The checked part of a source.
+
+    Attributes:
+        rows: the number of rows that were read.
+        files: the number of files of the source.
+        advice: a better way to read it, if any.
+    """
+
+    rows: int
+    files: int
+    advice: str | None
 
 
 def check_build_data(
@@ -42,8 +63,9 @@ def check_data(
     spans: Spans,
     *,
     code: bool,
+    all_files: bool = False,
     nodes: Sequence[NodePlan] | None = None,
-) -> dict[str, int]:
+) -> dict[str, CheckedPart]:
     """Check that the data sources of a plan can be read and fit the inputs.
 
     See `placer.readers.check` for the number of rows that are read.
@@ -54,10 +76,11 @@ def check_data(
             it is set.
         spans: the positions of the keys of `data` and of `inputs.NAME`.
         code: run the code of `python:` sources. Without it, they are not checked.
+        all_files: check the columns of all files of sets, and advise windows.
         nodes: the nodes whose inputs are checked. Default: all nodes.
 
     Returns:
-        The number of rows that were read, for each source that was read in part.
+        The sources that were read in part.
 
     Raises:
         DataError: a source does not fit, with its position in the spec.
@@ -65,7 +88,7 @@ def check_data(
         RunError: the code of a source raises, with the position of the source.
     """
     errors: dict[str, PlacerError] = {}
-    first_rows: dict[str, int] = {}
+    parts: dict[str, CheckedPart] = {}
     nodes = plan.nodes if nodes is None else nodes
     step = [read for node in nodes for read in node.step.reads]
     evaluations = [node.evaluation for node in nodes if node.evaluation]
@@ -79,15 +102,17 @@ def check_data(
             continue
         try:
             with located(which, spans):
-                if read := _check_rows(plan, data, used, folder):
-                    first_rows[data.source] = read
+                read = _check_rows(plan, data, used, folder, all_files=all_files)
+                if read is not None:
+                    advice = _advise(plan, data, which, read)
+                    parts[data.source] = CheckedPart(read.rows, read.files, advice)
         except (DataError, RunError) as error:
             errors.setdefault(error.message, error)
     if len(errors) > 1:
         raise SpecErrors(errors.values())
     for found in errors.values():
         raise found
-    return first_rows
+    return parts
 
 
 def _check_rows(
@@ -96,8 +121,9 @@ def _check_rows(
     used: set[str],
     folder: Path,
     *,
+    all_files: bool = False,
     to_predict: bool = False,
-) -> int | None:
+) -> FirstRows | None:
     # Imported late, because it loads numpy.
     from placer.readers.check import check_source
 
@@ -110,4 +136,17 @@ def _check_rows(
         folder = Path(os.environ.get(DATA) or folder)
     feeds = {key: value for key, value in (data.columns or {}).items() if key in used}
     data = structs.replace(data, columns=feeds or None)
-    return check_source(data, columns, folder, to_predict=to_predict)
+    return check_source(
+        data, columns, folder, all_files=all_files, to_predict=to_predict
+    )
+
+
+def _advise(plan: Plan, data: RowSource, key: str, read: FirstRows) -> str | None:
+    if read.whole is None:
+        return None
+    from placer.readers.window_advice import advise_window
+    from placer.runtime.batches.opened_sources import KEYS, readers_of
+
+    phase = next(phase for phase, each in KEYS.items() if each == key)
+    processes = len(readers_of(plan, phase))
+    return advise_window(data, key, read.whole, processes, available_nbytes())

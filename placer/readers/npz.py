@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -33,10 +34,14 @@ def read(request: ReadRequest) -> LoadedRows:
     Raises DataError if a file cannot be read or does not fit the inputs.
     """
     files: list[LoadedRows] = []
-    same, most = SameColumns(), request.options.first_rows
+    same, options = SameColumns(), request.options
+    most, one_row = options.first_rows, replace(options, first_rows=1)
     for one in files_of(request):
-        files.append(_read_file(one, same))
-        if most is not None and sum(each.rows for each in files) >= most:
+        if most is None or sum(each.rows for each in files) < most:
+            files.append(_read_file(one, same))
+        elif options.all_files:
+            _read_file(replace(one, options=one_row), same)
+        else:
             break
     if len(files) == 1:
         return files[0]

@@ -23,7 +23,7 @@ from placer.plan.settings.data.source import Data
 from placer.plan.settings.data.window import Window
 from placer.readers import Column, Order, ReadOptions, Rows, open_pieces, open_source
 from placer.readers.deal import Deal
-from placer.readers.window_advice import advise
+from placer.readers.window_advice import Reading, advise, advise_window
 from placer.readers.windows import WindowReader
 from placer.runtime.batches.batches import Batches
 
@@ -371,6 +371,28 @@ def test_advice_for_large_pieces(source):
     assert "has 2 pieces for 4 lanes" in advise(few, window, 10**9)
     assert "about 4,000,000 rows are read again" in advise(few, window, 10**9)
     assert advise(replace(rows, counts=(200_000,) * 20), window, 10**9) is None
+
+
+def test_a_window_is_advised_for_many_rows_that_take_long_or_much_memory():
+    cost = Reading(10**6, 9.0, 10**8)
+
+    def advice(source="csv:rows.csv", cost=cost, available=10**9, **more):
+        return advise_window(Data(source, **more), "eval", cost, 2, available)
+
+    assert (found := advice()) is not None
+    assert found.startswith(
+        "csv:rows.csv: each process that reads it needs about 9.0 s and 100 MB for all"
+        " 1,000,000 rows"
+    )
+    assert "'shuffle: {window: 131072}' in data.eval" in found
+    quick = replace(cost, seconds=1.0)
+    assert advice(cost=quick) is None
+    assert advice(cost=quick, available=7 * 10**8) is not None
+    assert advice(cost=replace(cost, rows=10**5)) is None
+    # A window cannot have them, or the source has one.
+    assert advice("npz:rows.npz") is None
+    assert advice(split="train") is None
+    assert advice(shuffle=Window(1000, 4)) is None
 
 
 def test_a_column_with_a_dot_in_its_name_takes_memory(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 from msgspec import structs
@@ -13,10 +14,11 @@ from placer.plan.settings.data.source import RowSource
 from placer.plan.settings.data.sources import POSITION
 from placer.plan.settings.data.window import Window
 from placer.readers import Order, PieceRows, ReadOptions, Rows, open_pieces, open_source
-from placer.readers.window_advice import advise
+from placer.readers.rows import LoadedRows
+from placer.readers.window_advice import Reading, advise, advise_window
 from placer.runtime.batches.batches import Batches
 from placer.runtime.batches.passes import count_steps
-from placer.runtime.control.events import NodeWarning
+from placer.runtime.control.events import NodeWarning, Notice
 from placer.runtime.control.execution import Execution
 from placer.system.memory.limit import available_nbytes
 
@@ -105,6 +107,7 @@ def _read(execution: Execution, data: RowSource, phase: str) -> Rows | PieceRows
     others = tuple(column for column in used_columns if column.name not in own)
     # The build folder has copies of the spec's modules; data files are relative to the spec.
     spec_folder = data_root(build)
+    available = available_nbytes()
     arguments = (
         structs.replace(data, columns=feeds or None),
         columns,
@@ -117,14 +120,23 @@ def _read(execution: Execution, data: RowSource, phase: str) -> Rows | PieceRows
             report=execution.report_rows,
             # Joining the chunks of a column copies it, so half of the memory is kept for the copy.
             # All processes may run on this machine, so each process gets an equal part.
-            nbytes=available_nbytes() // 2 // len(inputs),
+            nbytes=available // 2 // len(inputs),
             to_predict=phase == PREDICTION,
         ),
     )
-    if not isinstance(data.shuffle, Window):
-        return open_source(*arguments)
-    rows = open_pieces(*arguments)
     is_first = NodeId(execution.me.name).process == next(iter(inputs))
-    if is_first and (advice := advise(rows, data.shuffle, available_nbytes())):
-        execution.report(NodeWarning(advice))
+    if isinstance(data.shuffle, Window):
+        pieces = open_pieces(*arguments)
+        advice = advise(pieces, data.shuffle, available_nbytes())
+        if is_first and advice:
+            execution.report(NodeWarning(advice))
+        return pieces
+    begin = time.perf_counter()
+    rows = open_source(*arguments)
+    seconds = time.perf_counter() - begin
+    if is_first and phase in KEYS and isinstance(rows, LoadedRows):
+        cost = Reading(rows.rows, seconds, rows.nbytes)
+        advice = advise_window(data, KEYS[phase], cost, len(inputs), available)
+        if advice:
+            execution.report(Notice(advice))
     return rows
