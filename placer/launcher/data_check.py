@@ -142,11 +142,13 @@ def _check_rows(
 
 
 def _advise(plan: Plan, data: RowSource, key: str, read: FirstRows) -> str | None:
-    if read.whole is None:
+    pieces, whole = read.pieces, read.whole
+    if pieces is None or whole is None:
         return None
     from placer.readers.window_advice import advise_window
     from placer.runtime.batches.opened_sources import KEYS, readers_of
 
     phase = next(phase for phase, each in KEYS.items() if each == key)
     processes = len(readers_of(plan, phase))
-    return advise_window(data, key, read.whole, processes, available_nbytes())
+    available = available_nbytes()
+    return advise_window(data, key, whole, processes, available, lambda: pieces)

@@ -17,6 +17,7 @@ from placer.plan.settings.data.window import Window
 from placer.readers.arguments import ReadOptions
 from placer.readers.file_sets import list_files
 from placer.readers.order import Order
+from placer.readers.pieces import PieceRows
 from placer.readers.rows import LateRows, LoadedRows
 from placer.readers.source import open_pieces, open_source
 from placer.readers.window_advice import Reading
@@ -38,11 +39,13 @@ class FirstRows:
     Attributes:
         rows: the number of rows that were read.
         files: the number of files of the source.
-        whole: an estimate for all rows, if their number is known.
+        pieces: the opened pieces of Parquet files, if they are not read through a window.
+        whole: an estimate for all rows of `pieces`.
     """
 
     rows: int
     files: int
+    pieces: PieceRows | None = None
     whole: Reading | None = None
 
 
@@ -72,24 +75,25 @@ def check_source(
             SourceError if it concerns a key of the spec.
         RunError: if the code of a `python:` source raises.
     """
-    most, total, read = _most_rows(data, folder), 0, None
+    most, pieces, read = _most_rows(data, folder), None, None
     options = ReadOptions(first_rows=most, all_files=all_files, to_predict=to_predict)
-    is_parquet = data.parsed.kind == "parquet"
-    if isinstance(data.shuffle, Window) or (is_parquet and most and all_files):
-        total = open_pieces(data, columns, folder, options).rows
-    begin = time.perf_counter()
+    if isinstance(data.shuffle, Window):
+        open_pieces(data, columns, folder, options)
+    elif most and all_files and data.parsed.kind == "parquet":
+        pieces = open_pieces(data, columns, folder, options)
     rows = open_source(data, columns, folder, options)
-    seconds = time.perf_counter() - begin
     if isinstance(rows, LateRows):
         read = FIRST_ROWS_OF_CODE if rows.rows > FIRST_ROWS_OF_CODE else None
         rows.take(np.arange(read or rows.rows))
     elif most is not None and (data.split is not None or rows.rows >= most):
-        whole = None  # the total number of rows may be unknown
-        if is_parquet and total and isinstance(rows, LoadedRows):
-            part = total / rows.rows
-            whole = Reading(total, part * seconds, int(part * rows.nbytes))
-        files = len(list_files(data.parsed, folder))
-        return FirstRows(max(most, rows.rows), files, whole)
+        files, whole = len(list_files(data.parsed, folder)), None
+        if pieces is not None and isinstance(rows, LoadedRows):
+            part = pieces.rows / rows.rows
+            begin = time.thread_time()  # the first reading has loaded modules
+            open_source(data, columns, folder, options)
+            seconds = time.thread_time() - begin
+            whole = Reading(pieces.rows, part * seconds, int(part * rows.nbytes))
+        return FirstRows(max(most, rows.rows), files, pieces, whole)
     if not to_predict:  # raises an error if an epoch has no batch
         Order(rows.rows, data.batch, data.shuffle, data.seed, data.remainder)
     return FirstRows(read, 1) if read else None

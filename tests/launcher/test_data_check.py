@@ -163,6 +163,7 @@ def test_the_columns_of_all_files_of_a_large_set_are_checked(
     monkeypatch.setattr(check, "FIRST_ROWS", 12)
     monkeypatch.setattr(window_advice, "ADVISED_WINDOW", 20)
     monkeypatch.setattr(window_advice, "SLOW_SECONDS", 0)
+    monkeypatch.setattr(window_advice, "FEW_LANES", 1)
     spec = PLAIN.replace("csv:rows.csv", f"{kind}:rows*").replace(", 2]", ", 1]", 1)
     (tmp_path / "m.yaml").write_text(spec)
     arrays = {"x": np.ones((16, 1)), "label": np.ones(16, int)}

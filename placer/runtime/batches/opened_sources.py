@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Final
 
 from msgspec import structs
@@ -136,7 +137,9 @@ def _read(execution: Execution, data: RowSource, phase: str) -> Rows | PieceRows
     seconds = time.perf_counter() - begin
     if is_first and phase in KEYS and isinstance(rows, LoadedRows):
         cost = Reading(rows.rows, seconds, rows.nbytes)
-        advice = advise_window(data, KEYS[phase], cost, len(inputs), available)
+        key, processes = KEYS[phase], len(inputs)
+        opened = partial(open_pieces, *arguments)
+        advice = advise_window(data, key, cost, processes, available, opened)
         if advice:
             execution.report(Notice(advice))
     return rows

@@ -125,6 +125,7 @@ def test_every_placement_trains_on_the_same_batches(workers, train, tmp_path):
 def test_an_evaluation_reads_every_row_once(tmp_path, monkeypatch):
     monkeypatch.setattr(window_advice, "ADVISED_WINDOW", 50)
     monkeypatch.setattr(window_advice, "SLOW_SECONDS", 0)
+    monkeypatch.setattr(window_advice, "FEW_LANES", 1)
     events = []
     model = spec()
     model["data"]["eval"] = {"source": "parquet:rows.parquet", "shuffle": dict(WINDOW)}
@@ -136,7 +137,7 @@ def test_an_evaluation_reads_every_row_once(tmp_path, monkeypatch):
     window, memory = (result.eval["loss"] for result in results)
     np.testing.assert_allclose(window, memory, rtol=1e-5)
     (notice,) = (each for each in events if isinstance(each, Notice))
-    assert "'shuffle: {window: 50}' in data.eval" in notice.message
+    assert "'shuffle: {window: 50, lanes: 6}' in data.eval" in notice.message
 
 
 @pytest.fixture(scope="module")
