@@ -33,13 +33,24 @@ def check_command(spec: Path, no_data: bool, code: bool, **options: Any) -> None
     compiled = compile_in_memory(spec, code=code, **options)
     plan = compiled.plan
     line = f"{spec}: ok: {plan_line(plan)}"
+    advice = []
     if not no_data:
-        read = check_data(
-            plan, compiled.folder, compiled.data_spans, code=code, streams=True
+        parts = check_data(
+            plan,
+            compiled.folder,
+            compiled.data_spans,
+            code=code,
+            all_files=True,
+            streams=True,
         )
-        for source, rows in read.items():
-            line += f"; checked the first {rows:,} rows of {source}"
-    echo(line)
+        for source, part in parts.items():
+            line += f"; checked the first {part.rows:,} rows of {source}"
+            if part.files > 1:
+                line += f", and the columns of its {part.files:,} files"
+            if part.advice:
+                advice.append(part.advice)
+    for each in (line, *advice):
+        echo(each)
 
 
 @click.command("schema", short_help="Print the JSON Schema of specs, for editors.")

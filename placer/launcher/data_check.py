@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -18,6 +20,25 @@ from placer.readers.streams.names import list_stream
 from placer.runtime.prediction.column_errors import outputs_named
 from placer.runtime.prediction.request import PredictionRequest, rows_of
 from placer.system.callsite import warn_at_caller
+from placer.system.memory.limit import available_nbytes
+
+if TYPE_CHECKING:  # it loads numpy
+    from placer.readers.check import FirstRows
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedPart:
+    """The checked part of a source.
+
+    Attributes:
+        rows: the number of rows that were read.
+        files: the number of files of the source.
+        advice: a better way to read it, if any.
+    """
+
+    rows: int
+    files: int
+    advice: str | None
 
 
 def check_build_data(
@@ -46,8 +67,9 @@ def check_data(
     *,
     code: bool,
     streams: bool = False,
+    all_files: bool = False,
     nodes: Sequence[NodePlan] | None = None,
-) -> dict[str, int]:
+) -> dict[str, CheckedPart]:
     """Check that the data sources of a plan can be read and fit the inputs.
 
     See `placer.readers.check` for the number of rows that are read.
@@ -60,10 +82,11 @@ def check_data(
         code: run the code of `python:` sources. Without it, they are not checked.
         streams: check the first file of a stream. A run checks the files of a stream when
             their pass begins.
+        all_files: check the columns of all files of sets, and advise windows.
         nodes: the nodes whose inputs are checked. Default: all nodes.
 
     Returns:
-        The number of rows that were read, for each source that was read in part.
+        The sources that were read in part.
 
     Raises:
         DataError: a source does not fit, with its position in the spec.
@@ -71,7 +94,7 @@ def check_data(
         RunError: the code of a source raises, with the position of the source.
     """
     errors: dict[str, PlacerError] = {}
-    first_rows: dict[str, int] = {}
+    parts: dict[str, CheckedPart] = {}
     nodes = plan.nodes if nodes is None else nodes
     step = [read for node in nodes for read in node.step.reads]
     evaluations = [node.evaluation for node in nodes if node.evaluation]
@@ -88,15 +111,20 @@ def check_data(
         try:
             with located(which, spans):
                 checked = data if data.stream is None else _first_file(data, folder)
-                if checked and (read := _check_rows(plan, checked, used, folder)):
-                    first_rows[checked.source] = read
+                if checked is None:
+                    continue
+                read = _check_rows(plan, checked, used, folder, all_files=all_files)
+                if read is not None:
+                    advice = _advise(plan, checked, which, read)
+                    part = CheckedPart(read.rows, read.files, advice)
+                    parts[checked.source] = part
         except (DataError, RunError) as error:
             errors.setdefault(error.message, error)
     if len(errors) > 1:
         raise SpecErrors(errors.values())
     for found in errors.values():
         raise found
-    return first_rows
+    return parts
 
 
 def _check_rows(
@@ -105,8 +133,9 @@ def _check_rows(
     used: set[str],
     folder: Path,
     *,
+    all_files: bool = False,
     to_predict: bool = False,
-) -> int | None:
+) -> FirstRows | None:
     # Imported late, because it loads numpy.
     from placer.readers.check import check_source
 
@@ -119,7 +148,22 @@ def _check_rows(
         folder = _folder_of_files(folder)
     feeds = {key: value for key, value in (data.columns or {}).items() if key in used}
     data = structs.replace(data, columns=feeds or None)
-    return check_source(data, columns, folder, to_predict=to_predict)
+    return check_source(
+        data, columns, folder, all_files=all_files, to_predict=to_predict
+    )
+
+
+def _advise(plan: Plan, data: RowSource, key: str, read: FirstRows) -> str | None:
+    pieces, whole = read.pieces, read.whole
+    if pieces is None or whole is None:
+        return None
+    from placer.readers.window_advice import advise_window
+    from placer.runtime.batches.opened_sources import KEYS, readers_of
+
+    phase = next(phase for phase, each in KEYS.items() if each == key)
+    processes = len(readers_of(plan, phase))
+    available = available_nbytes()
+    return advise_window(data, key, whole, processes, available, lambda: pieces)
 
 
 def _first_file(data: RowSource, folder: Path) -> RowSource | None:

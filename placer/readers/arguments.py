@@ -30,6 +30,7 @@ class ReadOptions:
             limit.
         first_rows: the number of rows needed to check a source; None for all. A reader
             may return more.
+        all_files: with `first_rows`, check the columns of all files of a set.
         files: the paths of the files of a set, in their order. By default, they are listed
             when the source is opened.
         to_predict: the rows are for a prediction. The source may be empty, and options
@@ -42,6 +43,7 @@ class ReadOptions:
     report: Callable[[int], None] = ignore_progress
     nbytes: int | None = None
     first_rows: int | None = None
+    all_files: bool = False
     files: tuple[str, ...] | None = None
     to_predict: bool = False
 

@@ -7,7 +7,7 @@ a PyTorch `DataLoader` or of Hugging Face datasets.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,14 +22,9 @@ from placer.readers.feeds import wanted_columns
 from placer.readers.growing_array import GrowingArray
 from placer.readers.python_columns import refuse_row_settings
 from placer.readers.python_row import check_is_mapping
-from placer.readers.row_limit import row_limit, too_many_rows
+from placer.readers.row_limit import too_many_rows
 from placer.readers.rows import LoadedRows, make_loaded_rows
 from placer.readers.whole_numbers import to_array
-
-MAX_ROWS = 1_000_000
-"""The maximum number of rows of an iterator without a length, which may be endless."""
-MAX_COUNTED_ROWS = 100_000_000
-"""The maximum number of rows of an iterable with a length."""
 
 
 def is_block(request: ReadRequest, item: Mapping[str, Any]) -> bool:
@@ -70,22 +65,24 @@ def _is_list_of_arrays(value: Any) -> bool:
 
 
 def collect_blocks(
-    request: ReadRequest, blocks: Iterable[Any], *, has_length: bool
+    request: ReadRequest,
+    function: Callable[..., Any],
+    blocks: Iterable[Any],
+    limit: int,
 ) -> LoadedRows:
     """Collect the rows of all blocks that a source yields. Blocks may differ in length.
 
     Args:
         request: the inputs.
+        function: the function of the source.
         blocks: mappings from column to the values of its rows, [rows, ...].
-        has_length: whether the number of blocks is known to be finite.
+        limit: the largest number of rows (see `row_limit`).
 
     Raises:
         DataError: if a block does not fit, or there are too many rows or none.
     """
     refuse_row_settings(request, "yields blocks of rows")
     options, source = request.options, request.source.text
-    most = MAX_COUNTED_ROWS if has_length else MAX_ROWS
-    limit = row_limit(request, most)
     rows = {c.name: GrowingArray(request, c) for c in request.columns}
     checksums = {c.name: 0 for c in request.used if options.with_digests}
     count = 0
@@ -94,9 +91,7 @@ def collect_blocks(
         arrays = _read_arrays(request, check_is_mapping(request, block, number), where)
         first, count = count, count + len(next(iter(arrays.values())))
         if count > limit:
-            hint = "limit an endless source with itertools.islice"
-            more = "return a dict with the array of each column to read more rows"
-            raise too_many_rows(request, limit, most, f"{hint}; {more}")
+            raise too_many_rows(request, function, limit)
         for column in request.columns:
             name, array = request.single_feeds[column.name], arrays[column.name]
             try:  # `errors_of_input` takes longer than to convert a small block

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -15,8 +17,10 @@ from placer.plan.settings.data.window import Window
 from placer.readers.arguments import ReadOptions
 from placer.readers.file_sets import list_files
 from placer.readers.order import Order
-from placer.readers.rows import LateRows
+from placer.readers.pieces import PieceRows
+from placer.readers.rows import LateRows, LoadedRows
 from placer.readers.source import open_pieces, open_source
+from placer.readers.window_advice import Cost
 
 WHOLE_NBYTES: Final = 4 << 20
 """Files up to this size are read whole."""
@@ -28,46 +32,72 @@ FIRST_ROWS_OF_CODE: Final = 100
 """The number of rows to read of a generator."""
 
 
+@dataclass(frozen=True, slots=True)
+class FirstRows:
+    """The part of a source that was checked.
+
+    Attributes:
+        rows: the number of rows that were read.
+        files: the number of files of the source.
+        pieces: the opened pieces of Parquet files, if they are not read through a window.
+        whole: an estimate for all rows of `pieces`.
+    """
+
+    rows: int
+    files: int
+    pieces: PieceRows | None = None
+    whole: Cost | None = None
+
+
 def check_source(
     data: RowSource,
     columns: Sequence[Column],
     folder: Path,
     *,
+    all_files: bool = False,
     to_predict: bool = False,
-) -> int | None:
+) -> FirstRows | None:
     """Open a source, and convert its first rows to the dtypes of the inputs.
 
     Args:
         data: the settings of the source.
         columns: the inputs to read from it.
         folder: the folder that paths and modules are relative to.
+        all_files: check the columns of all files of a set. By default, files after the
+            first rows are not opened.
         to_predict: the rows are for a prediction (see `ReadOptions`).
 
     Returns:
-        The number of rows that were read; None for all rows.
+        The part that was read; None for all rows.
 
     Raises:
         DataError: if the source cannot be read or does not fit the inputs. It is a
             SourceError if it concerns a key of the spec.
         RunError: if the code of a `python:` source raises.
     """
-    most = _most_rows(data, folder)
-    options = ReadOptions(first_rows=most, to_predict=to_predict)
-    rows = open_source(data, columns, folder, options)
+    most, pieces, read = _most_rows(data, folder), None, None
+    options = ReadOptions(first_rows=most, all_files=all_files, to_predict=to_predict)
     if isinstance(data.shuffle, Window):
         open_pieces(data, columns, folder, options)
+    elif most and all_files and data.parsed.kind == "parquet":
+        pieces = open_pieces(data, columns, folder, options)
+    rows = open_source(data, columns, folder, options)
     if isinstance(rows, LateRows):
-        most = FIRST_ROWS_OF_CODE if rows.rows > FIRST_ROWS_OF_CODE else None
-        rows.take(np.arange(most or rows.rows))
+        read = FIRST_ROWS_OF_CODE if rows.rows > FIRST_ROWS_OF_CODE else None
+        rows.take(np.arange(read or rows.rows))
     elif most is not None and (data.split is not None or rows.rows >= most):
-        return max(most, rows.rows)  # the total number of rows is unknown
-    else:
-        most = None
-    if (
-        not to_predict and data.stream is None
-    ):  # raises an error if an epoch has no batch
+        files, whole = len(list_files(data.parsed, folder)), None
+        if pieces is not None and isinstance(rows, LoadedRows):
+            part = pieces.rows / rows.rows
+            begin = time.thread_time()  # the first reading has loaded modules
+            open_source(data, columns, folder, options)
+            seconds = time.thread_time() - begin
+            whole = Cost(pieces.rows, part * seconds, int(part * rows.nbytes))
+        return FirstRows(max(most, rows.rows), files, pieces, whole)
+    # This raises an error if an epoch has no batch.
+    if not to_predict and data.stream is None:
         Order(rows.rows, data.batch, data.shuffle, data.seed, data.remainder)
-    return most
+    return FirstRows(read, 1) if read else None
 
 
 def _most_rows(data: RowSource, folder: Path) -> int | None:

@@ -45,13 +45,15 @@ def read(request: ReadRequest) -> LoadedRows:
         with open_table(one.source.text, path, form) as table:
             feeds, shape = find_columns(one, table.names)
             same.check(one.source.text, feeds, {})
+            if collected.is_enough:
+                continue
             indices = [table.names.index(name) for name in feeds.read]
             batches = (
                 dict(zip(feeds.read, batch.columns, strict=True))
                 for batch in table.batches(indices, request.options.first_rows)
             )
             collected.add(feeds, batches, shape)
-        if collected.is_enough:
+        if collected.is_enough and not request.options.all_files:
             break
     return collected.loaded()
 

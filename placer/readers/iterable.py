@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import Any
 
@@ -21,7 +21,7 @@ from placer.readers.python_row import (
     reader_errors,
 )
 from placer.readers.python_values import python_values
-from placer.readers.row_limit import row_limit, too_many_rows
+from placer.readers.row_limit import length_of, row_limit, too_many_rows
 from placer.readers.rows import NO_DIGESTS, LoadedRows
 
 ROWS_PER_CHUNK = 256
@@ -29,29 +29,30 @@ ROWS_PER_CHUNK = 256
 
 Progress is reported at the same interval.
 """
-MAX_ROWS = 100_000_000
-"""The maximum number of rows that a function may yield."""
 
 
-def collect_rows(request: ReadRequest, yielded: Iterable[Any]) -> LoadedRows:
-    """Collect all rows that a source yields.
+def collect_rows(
+    request: ReadRequest, function: Callable[..., Any], yielded: Iterable[Any]
+) -> LoadedRows:
+    """Collect all rows that the function of a source yields.
 
     Each item is a mapping from column to value, for one row or for a block of rows. The
     first item decides which.
 
     Raises:
-        DataError: if rows do not fit, exceed the memory limit, or are missing.
+        DataError: if rows do not fit, are too many or endless, or are missing.
     """
     source, options = request.source.text, request.options
     with reader_errors(request, "at row 0"):
         items = iter(yielded)
         start = list(islice(items, 1))
+        length = length_of(yielded)
     if not start:
         raise DataError(f"{source} has no rows", hint="a source needs at least one row")
     if isinstance(start[0], Mapping) and is_block(request, start[0]):
-        blocks = chain(start, _rest(request, items, "block"))
-        return collect_blocks(request, blocks, has_length=_has_length(yielded))
-    max_rows = row_limit(request, MAX_ROWS)
+        blocks = chain(start, _rest(request, items, "block", length))
+        return collect_blocks(request, function, blocks, row_limit(request, length))
+    max_rows = row_limit(request, length)
     chunks: dict[str, list[np.ndarray]] = {c.name: [] for c in request.columns}
     # Every row is digested, because the choice of rows to compare depends on their
     # total number.
@@ -72,12 +73,10 @@ def collect_rows(request: ReadRequest, yielded: Iterable[Any]) -> LoadedRows:
                 digests[name].extend(map(digest, of_rows))
         operands.clear()
 
-    rows = chain(start, _rest(request, items, "row"))
+    rows = chain(start, _rest(request, items, "row", length))
     for item in islice(rows, options.first_rows):
         if count >= max_rows:
-            hint = "limit an endless source with itertools.islice, or return an object"
-            hint += " with __len__ and __getitem__, whose rows are read when steps need"
-            raise too_many_rows(request, max_rows, MAX_ROWS, f"{hint} them")
+            raise too_many_rows(request, function, max_rows)
         row = check_is_mapping(request, item, count)
         if keys is None:
             values = python_values(request, row)
@@ -118,25 +117,25 @@ def _sample(digests: Mapping[str, array[int]], count: int, seed: int) -> Digests
     )
 
 
-def _rest(request: ReadRequest, items: Iterator[Any], what: str) -> Iterator[Any]:
+def _rest(
+    request: ReadRequest, items: Iterator[Any], what: str, length: int | None
+) -> Iterator[Any]:
     """Yield all items but the first. An exception of the source becomes a RunError."""
     number = 1
     try:
         for item in items:
+            if length is not None and number >= length:
+                raise DataError(
+                    f"{request.source.text} yields more than {length:,} {what}s, its"
+                    " length",
+                    hint="correct __len__, or end the iterator",
+                )
             yield item
             number += 1
     except PlacerError:
         raise
     except (Exception, SystemExit) as error:
         raise_reader_error(request, f"at {what} {number}", error)
-
-
-def _has_length(yielded: Iterable[Any]) -> bool:
-    """Return True if an iterable knows its length, so that it is not endless."""
-    try:
-        return len(yielded) >= 0  # type: ignore[arg-type]
-    except TypeError:  # also of `tf.data`, if a data set is repeated without end
-        return False
 
 
 def _check_keys(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from math import prod
 from typing import IO
 
@@ -15,8 +16,9 @@ from placer.plan.settings.data.sources import errors_of_input, missing_column_er
 from placer.readers.arguments import ReadRequest
 from placer.readers.arrays import check_has_rows, check_row_counts, make_rows
 from placer.readers.digests import join_digests
+from placer.readers.feeds import Feeds
 from placer.readers.file_errors import file_errors
-from placer.readers.file_sets import files_of
+from placer.readers.file_sets import SameColumns, files_of
 from placer.readers.rows import LoadedRows, make_loaded_rows
 from placer.system.ast_lock import AST_LOCK
 from placer.system.files.regular import open_regular
@@ -33,10 +35,14 @@ def read(request: ReadRequest) -> LoadedRows:
     Raises DataError if a file cannot be read or does not fit the inputs.
     """
     files: list[LoadedRows] = []
-    most = request.options.first_rows
+    same, options = SameColumns(), request.options
+    most, one_row = options.first_rows, replace(options, first_rows=1)
     for one in files_of(request):
-        files.append(_read_file(one))
-        if most is not None and sum(each.rows for each in files) >= most:
+        if most is None or sum(each.rows for each in files) < most:
+            files.append(_read_file(one, same))
+        elif options.all_files:
+            _read_file(replace(one, options=one_row), same)
+        else:
             break
     if len(files) == 1:
         return files[0]
@@ -49,7 +55,7 @@ def read(request: ReadRequest) -> LoadedRows:
     return make_loaded_rows(columns, request.options, whole)
 
 
-def _read_file(request: ReadRequest) -> LoadedRows:
+def _read_file(request: ReadRequest, same: SameColumns) -> LoadedRows:
     source, feeds = request.source, request.single_feeds
     inputs = {feeds[column.name]: column.name for column in request.columns}
     with open_arrays(request) as file:
@@ -69,7 +75,10 @@ def _read_file(request: ReadRequest) -> LoadedRows:
             if not isinstance(array, np.ndarray):
                 raise ValueError(f"'{name}' is not an array")
     check_row_counts(source.text, rows)
-    return make_rows(request, arrays, digests)
+    loaded = make_rows(request, arrays, digests)
+    own = Feeds({c.name: (feeds[c.name],) for c in request.columns}, {})
+    same.check(source.text, own, {name: a.dtype.name for name, a in arrays.items()})
+    return loaded
 
 
 @contextmanager

@@ -59,12 +59,12 @@ def _open_one(request: ReadRequest, same: SameColumns) -> PieceRows:
 def _open_nbytes(group: RowGroupMetaData, names: Iterable[str]) -> int:
     """Return the approximate bytes for reading a row group: pages and dictionaries."""
     chunks = map(group.column, range(group.num_columns))
+    # The path of a value inside of lists continues after the name, which may contain dots.
+    starts = tuple(f"{name}." for name in names)
     return sum(
         _BUFFER_NBYTES + 2 * min(chunk.total_uncompressed_size, 2 * _PAGE_NBYTES)
         for chunk in chunks
-        # The path of a value inside of lists continues after the name, which may
-        # contain dots.
-        if any(f"{chunk.path_in_schema}.".startswith(f"{name}.") for name in names)
+        if f"{chunk.path_in_schema}.".startswith(starts)
     )
 
 

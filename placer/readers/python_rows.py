@@ -63,7 +63,7 @@ def read(request: ReadRequest) -> Rows:
         if isinstance(data, Mapping):
             return read_columns(request, data)
         if not _is_dataset(data):
-            return collect_rows(request, data)
+            return collect_rows(request, function, data)
         with reader_errors(request, "to return its length"):
             rows = len(data)
         first = None

@@ -62,6 +62,11 @@ class LoadedRows:
     rows: int
     stored_digests: Digests = NO_DIGESTS
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all rows."""
+        return sum(column.nbytes for column in self.columns.values())
+
     def take(
         self, indices: np.ndarray, out: Mapping[str, np.ndarray] | None = None
     ) -> dict[str, np.ndarray]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from pyarrow.csv import write_csv
 
 import placer
 from placer.command.check import check_command
@@ -22,7 +23,7 @@ from placer.compiler.driver import compile_in_memory
 from placer.errors import DataError, PlacerError, RunError
 from placer.launcher import launch as launch_module
 from placer.launcher.data_check import check_data
-from placer.readers import check, csv_blocks
+from placer.readers import check, csv_blocks, window_advice
 from placer.runtime.process import entry_point
 from placer.runtime.process.threads import run_in_threads
 
@@ -153,6 +154,45 @@ PLAIN = SPEC.replace(
     '    columns:\n      x: [a, b]\n    csv:\n      vocabulary:\n        label: ["no", "yes"]\n',
     "",
 )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
+def test_the_columns_of_all_files_of_a_large_set_are_checked(
+    kind, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(check, "WHOLE_NBYTES", 0)
+    monkeypatch.setattr(check, "FIRST_ROWS", 12)
+    monkeypatch.setattr(window_advice, "ADVISED_WINDOW", 20)
+    monkeypatch.setattr(window_advice, "SLOW_SECONDS", 0)
+    monkeypatch.setattr(window_advice, "FEW_LANES", 1)
+    spec = PLAIN.replace("csv:rows.csv", f"{kind}:rows*").replace(", 2]", ", 1]", 1)
+    (tmp_path / "m.yaml").write_text(spec)
+    arrays = {"x": np.ones((16, 1)), "label": np.ones(16, int)}
+
+    def write(path):
+        if kind == "npz":
+            np.savez(path, **arrays)
+            return
+        table = pa.table({name: array.ravel() for name, array in arrays.items()})
+        if kind == "parquet":
+            pq.write_table(table, path)
+        else:
+            write_csv(table, path)
+
+    def checked():
+        return CliRunner().invoke(check_command, [str(tmp_path / "m.yaml")])
+
+    for i in range(3):
+        write(tmp_path / f"rows{i}.{kind}")
+    ok, *advice = checked().stdout.splitlines()
+    assert ok.endswith(f"rows of {kind}:rows*, and the columns of its 3 files")
+    assert len(advice) == (kind == "parquet")
+    for line in advice:
+        assert "MB for all 48 rows before the first step" in line
+    arrays["y"] = arrays.pop("x")
+    write(tmp_path / f"rows2.{kind}")
+    assert f"{kind}:rows2.{kind} has no column 'x'" in str(checked().exception)
+    assert check_spec(spec, tmp_path) == ""  # only the files of the first rows
 
 
 @pytest.mark.parametrize("is_large", [False, True])

@@ -10,7 +10,7 @@ from placer.errors import DataError, RunError
 from placer.plan.settings.data.cell_options import Cells
 from placer.plan.settings.data.columns import Range
 from placer.plan.settings.data.source import Data
-from placer.readers import Column, ReadOptions, Rows, blocks, open_source
+from placer.readers import Column, ReadOptions, Rows, open_source, row_limit
 
 X, LABEL = Column("x", "float32", (2,)), Column("label", "int32", ())
 
@@ -166,14 +166,16 @@ ENDLESS = "return (block(i, 100) for i in itertools.count())"
 
 def test_an_iterator_without_a_length_may_yield_a_million_rows(tmp_path):
     error = error_of(tmp_path, "yield block(0, 10**6)\nyield block(0, 1)")
-    assert error.message == "python:rows:rows yields more than 1,000,000 rows"
+    assert error.message == (
+        "python:rows:rows has yielded 1,000,000 rows, and may be endless"
+    )
     assert "itertools.islice" in str(error.hint)
-    assert "return a dict with the array of each column" in str(error.hint)
+    assert "a dict of arrays" in str(error.hint)
     assert open_rows(tmp_path, "yield block(0, 10**6)").rows == 10**6
 
 
 def test_an_iterable_with_a_length_may_have_more_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr(blocks, "MAX_ROWS", 500)
+    monkeypatch.setattr(row_limit, "MAX_ROWS", 500)
     assert open_rows(tmp_path, "return CountedLoader(600)").rows == 600
     assert "500 rows" in error_of(tmp_path, "return Loader(600)").message
 

@@ -23,6 +23,7 @@ from placer.system.files.globs import matching_files, would_match
 ID = Column("id", "int32", ())
 X = Column("x", "float32", (2,))
 FEEDS = {"id": "id", "x": ["a", "b"]}
+FEEDS_OF = {"npz": {"id": "id", "x": "x"}}
 DIGESTS = ReadOptions(with_digests=True)
 PARTS = {"part-2": range(30), "part-10": range(30, 50), "day/part-1": range(50, 51)}
 """The rows of files; they are not in the order of their names as texts."""
@@ -54,7 +55,7 @@ def write(path, kind, table):
 def clicks(request, tmp_path):
     """Return the settings of a set of files, and of one file with the same rows."""
     kind = request.param
-    feeds = {"id": "id", "x": "x"} if kind == "npz" else FEEDS
+    feeds = FEEDS_OF.get(kind, FEEDS)
     for name, rows in PARTS.items():
         write(tmp_path / f"clicks/{name}.{kind}", kind, table_of(rows))
     for name in (".part-3", "part-4"):  # hidden, or not finished
@@ -139,16 +140,19 @@ def test_other_columns_may_differ_but_not_those_of_inputs(tmp_path, kind, opened
         opened(letters, [ID, X], tmp_path)
 
 
-@pytest.mark.parametrize("opened", [open_source, open_pieces])
-def test_columns_of_inputs_have_the_same_types(tmp_path, opened):
-    write(tmp_path / "1.parquet", "parquet", table_of(range(4)))
+@pytest.mark.parametrize(
+    ("kind", "opened"),
+    [("parquet", open_source), ("parquet", open_pieces), ("npz", open_source)],
+)
+def test_columns_of_inputs_have_the_same_types(tmp_path, kind, opened):
+    write(tmp_path / f"1.{kind}", kind, table_of(range(4)))
     other = table_of(range(4)).cast(
         pa.schema([("id", pa.int32()), ("a", pa.float64()), ("b", pa.float64())])
     )
-    write(tmp_path / "2.parquet", "parquet", other)
-    data = Data("parquet:*.parquet", columns=FEEDS)
+    write(tmp_path / f"2.{kind}", kind, other)
+    data = Data(f"{kind}:*.{kind}", columns=FEEDS_OF.get(kind, FEEDS))
     with pytest.raises(
-        DataError, match=r"2\.parquet: column 'id' holds int32, but int64"
+        DataError, match=rf"2\.{kind}: column 'id' holds int32, but int64"
     ):
         opened(data, [ID, X], tmp_path)
 

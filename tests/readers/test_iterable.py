@@ -8,13 +8,26 @@ import pytest
 
 from placer.errors import DataError
 from placer.plan.settings.data.source import Data
-from placer.readers import Column, ReadOptions, Rows, iterable, open_source
+from placer.readers import Column, ReadOptions, Rows, open_source, row_limit
 
 X, LABEL = Column("x", "float32", (2,)), Column("label", "int32", ())
 
 
+COUNTED = """
+class Counted:
+    def __init__(self, length):
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+    def __iter__(self):
+        return ({'x': [i, i], 'label': i} for i in range(30))
+"""
+
+
 def open_rows(folder: Path, body: str, *columns: Column, **options: object) -> Rows:
-    text = f"import itertools\nimport numpy as np\ndef rows():\n    {body}\n"
+    text = f"import itertools\nimport numpy as np\ndef rows():\n    {body}\n{COUNTED}"
     (folder / "rows.py").write_text(text)
     reading = ReadOptions(**options)  # type: ignore[arg-type]
     return open_source(Data("python:rows:rows"), columns or (X, LABEL), folder, reading)
@@ -53,20 +66,35 @@ def test_a_few_large_rows_use_little_extra_memory(tmp_path):
 ENDLESS = "return ({'x': [i, i], 'label': i} for i in itertools.count())"
 
 
-def test_endless_rows_raise_at_the_memory_limit(tmp_path):
+def test_rows_raise_at_the_memory_limit(tmp_path):
     # A row is two floats and an integer, twelve bytes.
     error = error_of(tmp_path, ENDLESS, nbytes=12_000)
     assert error.message == (
         "python:rows:rows yields more than 1,000 rows, the limit of the memory"
     )
-    assert "itertools.islice" in str(error.hint)
-    assert "__getitem__" in str(error.hint)
+    assert "return a sequence" in str(error.hint)
 
 
-def test_endless_small_rows_raise_at_the_row_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(iterable, "MAX_ROWS", 500)
-    error = error_of(tmp_path, ENDLESS)
-    assert error.message == "python:rows:rows yields more than 500 rows"
+@pytest.mark.parametrize(
+    "body",
+    [ENDLESS, "for i in itertools.count():\n        yield {'x': [i, i], 'label': i}"],
+)
+def test_endless_rows_raise_at_the_row_limit(tmp_path, monkeypatch, body):
+    monkeypatch.setattr(row_limit, "MAX_ROWS", 500)
+    error = error_of(tmp_path, body)
+    assert error.message == (
+        "python:rows:rows has yielded 500 rows, and may be endless"
+    )
+    assert "rows.py, line 3: end" in str(error.hint)
+    assert "__len__" in str(error.hint)
+
+
+def test_an_iterable_with_a_length_is_not_endless(tmp_path, monkeypatch):
+    monkeypatch.setattr(row_limit, "MAX_ROWS", 20)
+    for body in ("return Counted(30)", "return list(Counted(30))"):
+        assert open_rows(tmp_path, body).rows == 30
+    error = error_of(tmp_path, "return Counted(25)")
+    assert error.message == "python:rows:rows yields more than 25 rows, its length"
 
 
 def test_progress_is_reported(tmp_path):

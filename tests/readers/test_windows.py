@@ -19,11 +19,11 @@ from support.dealt_rows import dealt_rows
 from placer.errors import DataError
 from placer.place.layouts.partition import RowShard
 from placer.plan.settings.data.cell_options import Csv
-from placer.plan.settings.data.source import Data
+from placer.plan.settings.data.source import Data, RowSource
 from placer.plan.settings.data.window import Window
 from placer.readers import Column, Order, ReadOptions, Rows, open_pieces, open_source
 from placer.readers.deal import Deal
-from placer.readers.window_advice import advise
+from placer.readers.window_advice import Reading, advise, advise_window
 from placer.readers.windows import WindowReader
 from placer.runtime.batches.batches import Batches
 
@@ -371,6 +371,34 @@ def test_advice_for_large_pieces(source):
     assert "has 2 pieces for 4 lanes" in advise(few, window, 10**9)
     assert "about 4,000,000 rows are read again" in advise(few, window, 10**9)
     assert advise(replace(rows, counts=(200_000,) * 20), window, 10**9) is None
+
+
+def test_a_window_is_advised_for_many_rows_that_take_long_or_much_memory(tmp_path):
+    pieces = open_ids(write_parquet(tmp_path, 200, 20), tmp_path)
+    cost = Reading(10**6, 9.0, 10**8)
+
+    def advice(source="csv:rows.csv", cost=cost, available=10**9, counts=(1,), **more):
+        data = RowSource(source, batch=512, remainder="keep", **more)
+        opened = replace(pieces, counts=tuple(counts))
+        return advise_window(data, "eval", cost, 2, available, lambda: opened)
+
+    assert (found := advice()) is not None
+    assert found.startswith(
+        "csv:rows.csv: each process that reads it needs about 9.0 s and 100 MB for all"
+        " 1,000,000 rows"
+    )
+    assert "'shuffle: {window: 131072, lanes: 64}' in data.eval" in found
+    quick = replace(cost, seconds=1.0)
+    assert advice(cost=quick) is None
+    assert advice(cost=quick, available=7 * 10**8) is not None
+    assert advice(cost=replace(cost, rows=10**5)) is None
+    # A window cannot have them, or the source has one.
+    assert advice("npz:rows.npz") is None
+    assert advice(split="train") is None
+    assert advice(shuffle=Window(1000, 4)) is None
+    # Lanes should not begin within row groups.
+    assert "lanes: 10}" in str(advice("parquet:rows.parquet", counts=[50_000] * 20))
+    assert advice("parquet:rows.parquet", counts=[100_000] * 10) is None
 
 
 def test_a_column_with_a_dot_in_its_name_takes_memory(tmp_path):

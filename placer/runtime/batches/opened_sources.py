@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -26,10 +28,11 @@ from placer.readers import (
     open_pieces,
     open_source,
 )
+from placer.readers.rows import LoadedRows
 from placer.readers.streams import check_files
-from placer.readers.window_advice import advise
+from placer.readers.window_advice import Cost, advise, advise_window
 from placer.runtime.batches.batches import Batches
-from placer.runtime.control.events import NodeWarning
+from placer.runtime.control.events import NodeWarning, Notice
 from placer.runtime.control.execution import Execution
 from placer.system.memory.limit import available_nbytes
 
@@ -150,12 +153,22 @@ def open_rows(
 def _read(execution: Execution, data: RowSource, phase: str) -> Rows | PieceRows:
     """Open a source with all inputs that the nodes of this process read in a phase."""
     execution.report_rows(0)
-    reading = reading_of(execution, data, phase)
+    reading, available = reading_of(execution, data, phase), available_nbytes()
+    begin = time.perf_counter()
     rows = reading.open()
-    if reading.is_first and isinstance(rows, PieceRows):
+    seconds = time.perf_counter() - begin
+    if not reading.is_first:
+        return rows
+    if isinstance(rows, PieceRows):
         assert isinstance(data.shuffle, Window)
-        if advice := advise(rows, data.shuffle, available_nbytes()):
+        if advice := advise(rows, data.shuffle, available):
             execution.report(NodeWarning(advice))
+    elif phase in KEYS and isinstance(rows, LoadedRows):
+        cost = Cost(rows.rows, seconds, rows.nbytes)
+        key, processes = KEYS[phase], len(readers_of(execution.plan, phase))
+        pieces = partial(open_pieces, *reading.arguments)
+        if advice := advise_window(data, key, cost, processes, available, pieces):
+            execution.report(Notice(advice))
     return rows
 
 
@@ -193,7 +206,12 @@ class Reading:
         """Open the source."""
         has_window = isinstance(self.data.shuffle, Window)
         opens = open_pieces if has_window else open_source
-        return opens(self.data, self.columns, self.folder, self.options)
+        return opens(*self.arguments)
+
+    @property
+    def arguments(self) -> tuple[RowSource, Sequence[Column], Path, ReadOptions]:
+        """The arguments of the functions that open a source."""
+        return self.data, self.columns, self.folder, self.options
 
 
 def reading_of(execution: Execution, data: RowSource, phase: str) -> Reading:

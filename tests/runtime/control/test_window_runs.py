@@ -20,9 +20,11 @@ from placer.errors import CheckpointError, PlacerError, RunError
 from placer.plan.plan import read_plan
 from placer.plan.settings.data.digests import Digests
 from placer.plan.settings.data.window import Window
+from placer.readers import window_advice
 from placer.readers.deal import Deal
 from placer.readers.order import Order
 from placer.runtime.batches.same_rows import check_same_rows
+from placer.runtime.control.events import Notice
 from placer.runtime.control.options import Options
 from placer.runtime.process.threads import run_in_threads
 
@@ -120,14 +122,22 @@ def test_every_placement_trains_on_the_same_batches(workers, train, tmp_path):
     np.testing.assert_allclose(found[:count], plain_losses()[:count], rtol=1e-4)
 
 
-def test_an_evaluation_reads_every_row_once(tmp_path):
+def test_an_evaluation_reads_every_row_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(window_advice, "ADVISED_WINDOW", 50)
+    monkeypatch.setattr(window_advice, "SLOW_SECONDS", 0)
+    monkeypatch.setattr(window_advice, "FEW_LANES", 1)
+    events = []
     model = spec()
     model["data"]["eval"] = {"source": "parquet:rows.parquet", "shuffle": dict(WINDOW)}
-    results = [run_in_threads(build(tmp_path, model))]
+    results = [run_in_threads(build(tmp_path, model), watch=events.append)]
+    assert not [each for each in events if isinstance(each, Notice)]
     model["data"]["eval"]["shuffle"] = False
-    results.append(run_in_threads(build(tmp_path, model, "other")))
+    built = build(tmp_path, model, "other")
+    results.append(run_in_threads(built, watch=events.append))
     window, memory = (result.eval["loss"] for result in results)
     np.testing.assert_allclose(window, memory, rtol=1e-5)
+    (notice,) = (each for each in events if isinstance(each, Notice))
+    assert "'shuffle: {window: 50, lanes: 6}' in data.eval" in notice.message
 
 
 @pytest.fixture(scope="module")
