@@ -41,7 +41,6 @@ def check_command(spec: Path, no_data: bool, code: bool, **options: Any) -> None
             compiled.data_spans,
             code=code,
             all_files=True,
-            streams=True,
         )
         for source, part in parts.items():
             line += f"; checked the first {part.rows:,} rows of {source}"

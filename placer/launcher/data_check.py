@@ -66,7 +66,6 @@ def check_data(
     spans: Spans,
     *,
     code: bool,
-    streams: bool = False,
     all_files: bool = False,
     nodes: Sequence[NodePlan] | None = None,
 ) -> dict[str, CheckedPart]:
@@ -80,9 +79,8 @@ def check_data(
             it is set.
         spans: the positions of the keys of `data` and of `inputs.NAME`.
         code: run the code of `python:` sources. Without it, they are not checked.
-        streams: check the first file of a stream. A run checks the files of a stream when
-            their pass begins.
-        all_files: check the columns of all files of sets, and advise windows.
+        all_files: check the columns of all files of sets and the first file of a stream,
+            and advise windows. A run checks the files of a stream when their pass begins.
         nodes: the nodes whose inputs are checked. Default: all nodes.
 
     Returns:
@@ -106,7 +104,7 @@ def check_data(
         used = {read.input for read in reads} - {POSITION}
         if data is None or not used or (data.parsed.kind == "python" and not code):
             continue
-        if data.stream is not None and not streams:
+        if data.stream is not None and not all_files:
             continue  # its files may come later
         try:
             with located(which, spans):

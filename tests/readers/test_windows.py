@@ -23,7 +23,7 @@ from placer.plan.settings.data.source import Data, RowSource
 from placer.plan.settings.data.window import Window
 from placer.readers import Column, Order, ReadOptions, Rows, open_pieces, open_source
 from placer.readers.deal import Deal
-from placer.readers.window_advice import Reading, advise, advise_window
+from placer.readers.window_advice import Cost, advise, advise_window
 from placer.readers.windows import WindowReader
 from placer.runtime.batches.batches import Batches
 
@@ -375,7 +375,7 @@ def test_advice_for_large_pieces(source):
 
 def test_a_window_is_advised_for_many_rows_that_take_long_or_much_memory(tmp_path):
     pieces = open_ids(write_parquet(tmp_path, 200, 20), tmp_path)
-    cost = Reading(10**6, 9.0, 10**8)
+    cost = Cost(10**6, 9.0, 10**8)
 
     def advice(source="csv:rows.csv", cost=cost, available=10**9, counts=(1,), **more):
         data = RowSource(source, batch=512, remainder="keep", **more)
