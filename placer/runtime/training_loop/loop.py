@@ -359,6 +359,9 @@ class Training:
         if number <= self._ended_step:
             return action
         self._ended_step = number
+        if self.stream is not None and steps.passes.ends(number):
+            for table in self.stream.tables:
+                table.end_pass(number)
         if steps.is_evaluated(number):
             assert self.evaluate is not None
             assert steps.evaluating is not None
