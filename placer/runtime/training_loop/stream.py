@@ -258,7 +258,7 @@ class PassesOfStream:
                     present.rows - left_out,
                     left_out,
                     round(announced.waited, 3),
-                    announced.is_last,
+                    announced.is_last or batches.last_step == execution.options.steps,
                 )
             )
         if self._chosen is not None and not announced.is_last:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,10 @@ def passes(events: list[Event]) -> list[tuple[int, int, int]]:
     ]
 
 
-def test_a_stream_has_the_bits_of_runs_over_one_file_after_the_other(built, tmp_path):
+def test_a_stream_has_the_bits_of_runs_over_one_file_after_the_other(
+    stream, built, tmp_path
+):
+    """The stream also goes on after a run over the first file."""
     write_files(tmp_path)
     for number in ROWS:
         source = f"npz:clicks/day-{number}.npz"
@@ -82,6 +86,13 @@ def test_a_stream_has_the_bits_of_runs_over_one_file_after_the_other(built, tmp_
             save_params=tmp_path / "end",
         )
         run_in_threads(build, options, watch=lambda event: None)
+        if number == 1:
+            shutil.copytree(tmp_path / "kept", tmp_path / "first")
+    check_equal(tmp_path / "end", built[1])
+    events: list[Event] = []
+    kept = dict.fromkeys(("checkpoint", "resume"), tmp_path / "first")
+    stream(events, until="now", save_params=tmp_path / "end", **kept)
+    assert passes(events) == [(2, 6, 3), (3, 9, 4)]
     check_equal(tmp_path / "end", built[1])
 
 
