@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
-from placer.checkpoint.attempts import AttemptPass, add_attempt, read_passes
+from placer.checkpoint.attempts import (
+    AttemptFiles,
+    AttemptPass,
+    add_attempt,
+    read_files,
+    read_passes,
+)
 from placer.checkpoint.manifest import StreamPosition
 from placer.errors import DataError
 from placer.plan.data_positions import located, read_spans
 from placer.plan.settings.data.source import RowSource
 from placer.plan.settings.data.stream_pass import StreamPass
 from placer.readers.streams import FileStream, changed_text, late_text
+from placer.readers.streams.file_stream import NOW
+from placer.readers.streams.names import list_stream
 from placer.runtime.batches.opened_sources import KEYS, TRAINING, reading_of
 from placer.runtime.control.events import NodeWarning
 from placer.runtime.control.execution import Execution
@@ -64,6 +73,7 @@ class ChosenPasses:
                 position.trained if position is not None else sizes,
                 position.last if position is not None else trained,
                 until=execution.options.until,
+                at_start=self._at_start(reading.data, reading.folder),
                 passes_left=None if count is None else max(0, first + count - 1 - last),
                 earlier=position.current.files[0] if position is not None else None,
                 report=execution.report_rows,
@@ -117,6 +127,19 @@ class ChosenPasses:
                 add_attempt(settings.folder, AttemptPass(execution.run, found))
             self._number += 1
             self._chosen.append(found)
+
+    def _at_start(self, data: RowSource, folder: Path) -> frozenset[str] | None:
+        """Return the files of `--until now` in a run that goes back after failures: those that
+        were there when the run began, which the list of attempts has. None otherwise."""
+        execution = self._execution
+        settings, run = execution.checkpointing, execution.run
+        if execution.options.until != NOW or not run or settings is None:
+            return None
+        names = read_files(settings.folder, run).get(TRAINING)
+        if names is None:
+            names = tuple(sorted(list_stream(data, folder)))
+            add_attempt(settings.folder, AttemptFiles(run, {TRAINING: names}))
+        return frozenset(names)
 
     def _add(self, recorded: StreamPass) -> None:
         self._files.take(recorded)
