@@ -43,6 +43,9 @@ class ChosenPasses:
         present: the pass in which the run continues, if it is in the middle of one.
         number: the number of the first pass after the position.
         trained: a file that the run has trained before it became a stream; empty for none.
+
+    Attributes:
+        trained, last: as in `StreamPosition`, at the beginning.
     """
 
     def __init__(
@@ -63,15 +66,20 @@ class ChosenPasses:
         last = present.number if present is not None else number - 1
         reading = reading_of(execution, data, TRAINING)
         path = reading.folder / trained
-        sizes = {trained: path.stat().st_size} if trained and path.is_file() else {}
+        if position is not None:
+            self.trained, self.last = position.trained, position.last
+        else:
+            is_there = trained != "" and path.is_file()
+            self.trained = {trained: path.stat().st_size} if is_there else {}
+            self.last = trained
         self._spans = read_spans(execution.folder)
         with located(KEYS[TRAINING], self._spans):
             self._files = FileStream(
                 reading.data,
                 reading.used,
                 reading.folder,
-                position.trained if position is not None else sizes,
-                position.last if position is not None else trained,
+                self.trained,
+                self.last,
                 until=execution.options.until,
                 at_start=self._at_start(reading.data, reading.folder),
                 passes_left=None if count is None else max(0, first + count - 1 - last),

@@ -94,6 +94,8 @@ def test_a_stream_has_the_bits_of_runs_over_one_file_after_the_other(
     stream(events, until="now", save_params=tmp_path / "end", **kept)
     assert passes(events) == [(2, 6, 3), (3, 9, 4)]
     check_equal(tmp_path / "end", built[1])
+    progress = list_checkpoints(tmp_path / "first")[0][1].progress
+    assert [*progress.stream.trained] == [f"clicks/day-{n}.npz" for n in ROWS]
 
 
 def test_a_stream_that_stops_in_and_after_passes_has_the_same_bits(
