@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 from support.checkpointed import check_equal
 from support.streamed import build_stream, run_stream, stream_spec, write_file
 
-from placer.checkpoint.folder import list_checkpoints
+from placer.checkpoint.folder import InUseError, list_checkpoints, locked
 from placer.errors import DataError, PlacerError
+from placer.launcher.checks import busy_folder
+from placer.plan.plan import read_plan
 from placer.runtime.control.events import (
     WAITING_FOR_FILE,
     Event,
@@ -68,7 +71,10 @@ def passes(events: list[Event]) -> list[tuple[int, int, int]]:
     ]
 
 
-def test_a_stream_has_the_bits_of_runs_over_one_file_after_the_other(built, tmp_path):
+def test_a_stream_has_the_bits_of_runs_over_one_file_after_the_other(
+    stream, built, tmp_path
+):
+    """The stream also goes on after a run over the first file."""
     write_files(tmp_path)
     for number in ROWS:
         source = f"npz:clicks/day-{number}.npz"
@@ -80,7 +86,16 @@ def test_a_stream_has_the_bits_of_runs_over_one_file_after_the_other(built, tmp_
             save_params=tmp_path / "end",
         )
         run_in_threads(build, options, watch=lambda event: None)
+        if number == 1:
+            shutil.copytree(tmp_path / "kept", tmp_path / "first")
     check_equal(tmp_path / "end", built[1])
+    events: list[Event] = []
+    kept = dict.fromkeys(("checkpoint", "resume"), tmp_path / "first")
+    stream(events, until="now", save_params=tmp_path / "end", **kept)
+    assert passes(events) == [(2, 6, 3), (3, 9, 4)]
+    check_equal(tmp_path / "end", built[1])
+    progress = list_checkpoints(tmp_path / "first")[0][1].progress
+    assert [*progress.stream.trained] == [f"clicks/day-{n}.npz" for n in ROWS]
 
 
 def test_a_stream_that_stops_in_and_after_passes_has_the_same_bits(
@@ -197,6 +212,18 @@ def test_a_changed_file_of_an_open_pass_has_two_ways_out(stream, built, tmp_path
     assert (resumed.epoch, resumed.left_out) == (3, 4)
     with pytest.raises(PlacerError, match="leave out nothing"):
         stream(until="now", skip_pass=True)
+
+
+def test_a_second_command_names_the_first_one(built, tmp_path):
+    build, kept = built[0], tmp_path / "kept"
+    plan = read_plan(build)
+    with locked(kept):
+        found = busy_folder(plan, build, Options(checkpoint=kept, until="now"))
+        assert found is not None
+        assert f"process {os.getpid()} on " in found
+        with pytest.raises(InUseError, match="another run writes"):
+            busy_folder(plan, build, Options(checkpoint=kept))
+    assert busy_folder(plan, build, Options(checkpoint=kept)) is None
 
 
 def test_asynchronous_workers_meet_at_the_end_of_each_pass(tmp_path):
