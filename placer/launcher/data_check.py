@@ -16,7 +16,6 @@ from placer.plan.plan import DATA, NodePlan, Plan, data_root, read_sources
 from placer.plan.settings.data.columns import in_natural_order
 from placer.plan.settings.data.source import RowSource
 from placer.plan.settings.data.sources import POSITION
-from placer.readers.streams.names import list_stream
 from placer.runtime.prediction.column_errors import outputs_named
 from placer.runtime.prediction.request import PredictionRequest, rows_of
 from placer.system.callsite import warn_at_caller
@@ -166,6 +165,8 @@ def _advise(plan: Plan, data: RowSource, key: str, read: FirstRows) -> str | Non
 
 def _first_file(data: RowSource, folder: Path) -> RowSource | None:
     """Return the first file of a stream as a source. Without a file, warn and return None."""
+    from placer.readers.streams.names import list_stream
+
     source, stream = data.parsed, data.stream
     files = in_natural_order(list_stream(data, _folder_of_files(folder)))
     if not files:
