@@ -44,12 +44,16 @@ LONG = {
     "docs/coming-from/jax.md",
     "docs/coming-from/paddlepaddle.md",
     "docs/coming-from/ray-train.md",
+    "docs/coming-from/torchrun.md",
     "docs/how-to/comparing-runs.md",
     "docs/how-to/daily-clicks.md",
+    "docs/how-to/extending.md",
+    "docs/how-to/jax-models.md",
     "docs/learn/asynchronous.md",
+    "docs/learn/microbatches.md",
     "docs/learn/sparse-tables.md",
 }
-"""Pages of more than ten seconds even if they are cut short; the slow tests run them."""
+"""Pages that take long even if they are cut short; the slow tests run them."""
 MOST_NO_RUN = 40
 
 
