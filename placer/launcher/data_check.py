@@ -168,6 +168,9 @@ def _first_file(data: RowSource, folder: Path) -> RowSource | None:
     from placer.readers.streams.names import list_stream
 
     source, stream = data.parsed, data.stream
+    # `import placer` imports this module, and does without numpy.
+    from placer.readers.streams.names import list_stream
+
     files = in_natural_order(list_stream(data, _folder_of_files(folder)))
     if not files:
         marker = "" if stream is None else stream.folder

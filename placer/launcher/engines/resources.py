@@ -101,6 +101,7 @@ def _rows(source: RowSource, data: Path) -> int:
 
 def _largest_pass(source: RowSource, stream: Stream, data: Path) -> int:
     """Return the bytes of the largest files that a pass of a stream can have so far."""
+    # `import placer` imports this module, and does without numpy.
     from placer.readers.streams.names import list_stream, unit_of
 
     units: Counter[str] = Counter()
