@@ -169,7 +169,6 @@ def _first_file(data: RowSource, folder: Path) -> RowSource | None:
 
     source, stream = data.parsed, data.stream
     # `import placer` imports this module, and does without numpy.
-    from placer.readers.streams.names import list_stream
 
     files = in_natural_order(list_stream(data, _folder_of_files(folder)))
     if not files:
