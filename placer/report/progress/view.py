@@ -497,9 +497,9 @@ def table_columns(
     """Return the columns for sparse tables by their heads. Evicted keys count as
     forgotten. The number of counted keys is left out if it is 0 for all tables."""
     counts = [each for _, each in rows]
-    rates = [each.hit_rate for each in counts]
+    rates, since = [each.hit_rate for each in counts], since_text(counts)
     columns: dict[str, Sequence[str]] = {
-        "table": [name for name, _ in rows],
+        f"table ({since})" if since else "table": [name for name, _ in rows],
         "rows": [format_count(each.rows) for each in counts],
         "counted": [format_count(each.counted) for each in counts],
         "admitted": [format_count(each.admitted) for each in counts],
@@ -519,13 +519,25 @@ def table_text(name: str, counts: TableCounts) -> str:
     forgotten, rate = counts.forgotten + counts.evicted, counts.hit_rate
     text = f"table {name}  {format_count(counts.rows)} rows"
     text += f"  {format_count(counts.counted)} counted" if counts.counted else ""
-    text += f"  {format_count(counts.admitted)} admitted"
+    text += f"  {since}:" if (since := since_text([counts])) else " "
+    text += f" {format_count(counts.admitted)} admitted"
     text += f"  {format_count(counts.refused)} refused" if counts.refused else ""
     text += f"  {format_count(forgotten)} forgotten" if forgotten else ""
     text += "" if rate is None else f"  hit rate {rate:.1%}"
     if counts.not_finite:
         text += f"  {plural(counts.not_finite, 'gradient')} not finite"
     return f"{text}  {format_size(counts.nbytes)}"
+
+
+def since_text(counts: Iterable[TableCounts]) -> str:
+    """Return the step after which a resumed run counts, as text; "" if it counts from its
+    start.
+
+    >>> since_text([TableCounts(since=400)])
+    'since step 400'
+    """
+    since = max((each.since for each in counts), default=0)
+    return f"since step {format_count(since)}" if since else ""
 
 
 def holders_text(
