@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from placer.place.node_kinds import NodeId
 from placer.report.run_files import TABLES, RunTables
 from placer.runtime.control.events import State
 from placer.runtime.control.table_counts import TableCounts
@@ -46,11 +47,16 @@ class TablesFile:
             return
         self._has_changed = False
         by_table: dict[str, dict[str, TableCounts]] = {}
-        for node, tables in self._tables.items():
-            for name, counts in tables.items():
+        for node in sorted(self._tables, key=_order):
+            for name, counts in self._tables[node].items():
                 by_table.setdefault(name, {})[node] = counts
         content = RunTables(self._step, round(self._time, 3), by_table)
         write_json(folder / TABLES, msgspec.to_builtins(content))
+
+
+def _order(node: str) -> tuple[str, int, int]:
+    name = NodeId(node)
+    return name.kind, name.number, name.thread or 0
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -38,6 +38,10 @@ def run_tables_view(run: Run, screen: Console) -> Iterator[RenderableType]:
         yield Text(f"{name} is running; counts in step {step}, {age} ago")
     else:
         yield Text(f"{name} ({run.end.ended}); counts in step {step}")
+    if since := since_text(
+        each for of in found.tables.values() for each in of.values()
+    ):
+        yield Text(since)
     yield fitted_table(_counts(found), screen)
     yield Text()
     yield fitted_table(_memory(found), screen)
@@ -80,7 +84,6 @@ def _counts(found: RunTables) -> Iterator[ListColumn]:
         listed = {ALL: _total(nodes), **nodes} if len(nodes) > 1 else nodes
         heads += [("" if i else name, node) for i, node in enumerate(listed)]
         counts += listed.values()
-    since = since_text(counts)
 
     def column(
         name: str, read: Callable[[TableCounts], int], drop: int = 0
@@ -89,9 +92,7 @@ def _counts(found: RunTables) -> Iterator[ListColumn]:
         return ListColumn(name, cells, is_number=True, drop=drop)
 
     rates = [each.hit_rate for each in counts]
-    yield ListColumn(
-        f"table ({since})" if since else "table", [name for name, _ in heads]
-    )
+    yield ListColumn("table", [name for name, _ in heads])
     yield ListColumn("node", [node for _, node in heads])
     yield column("rows", lambda each: each.rows)
     yield column("counted", lambda each: each.counted, drop=2)

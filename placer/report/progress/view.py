@@ -318,6 +318,11 @@ class RunView:
         """Return the counts of each sparse table, summed over all nodes."""
         return add_counts(state.tables for state in self.states.values())
 
+    def counts_since(self) -> str:
+        """Return the step after which a resumed run counts in sparse tables, as a line; ""
+        if it counts from its start."""
+        return since_text(self.tables().values())
+
     def times(self) -> Iterator[str]:
         """Yield the time since the start, and the time left, each as text."""
         now = self.clock()
@@ -497,9 +502,9 @@ def table_columns(
     """Return the columns for sparse tables by their heads. Evicted keys count as
     forgotten. The number of counted keys is left out if it is 0 for all tables."""
     counts = [each for _, each in rows]
-    rates, since = [each.hit_rate for each in counts], since_text(counts)
+    rates = [each.hit_rate for each in counts]
     columns: dict[str, Sequence[str]] = {
-        f"table ({since})" if since else "table": [name for name, _ in rows],
+        "table": [name for name, _ in rows],
         "rows": [format_count(each.rows) for each in counts],
         "counted": [format_count(each.counted) for each in counts],
         "admitted": [format_count(each.admitted) for each in counts],
@@ -519,7 +524,7 @@ def table_text(name: str, counts: TableCounts) -> str:
     forgotten, rate = counts.forgotten + counts.evicted, counts.hit_rate
     text = f"table {name}  {format_count(counts.rows)} rows"
     text += f"  {format_count(counts.counted)} counted" if counts.counted else ""
-    text += f"  {since}:" if (since := since_text([counts])) else " "
+    text += f"  since step {format_count(counts.since)}:" if counts.since else " "
     text += f" {format_count(counts.admitted)} admitted"
     text += f"  {format_count(counts.refused)} refused" if counts.refused else ""
     text += f"  {format_count(forgotten)} forgotten" if forgotten else ""
@@ -530,14 +535,15 @@ def table_text(name: str, counts: TableCounts) -> str:
 
 
 def since_text(counts: Iterable[TableCounts]) -> str:
-    """Return the step after which a resumed run counts, as text; "" if it counts from its
+    """Return the step after which a resumed run counts, as a line; "" if it counts from its
     start.
 
     >>> since_text([TableCounts(since=400)])
-    'since step 400'
+    'since step 400: admitted, refused, forgotten, hit rate'
     """
     since = max((each.since for each in counts), default=0)
-    return f"since step {format_count(since)}" if since else ""
+    names = "admitted, refused, forgotten, hit rate"
+    return f"since step {format_count(since)}: {names}" if since else ""
 
 
 def holders_text(
