@@ -48,7 +48,7 @@ _SUFFIXES = {STEP: "", EVALUATION: ".eval", PREDICTION: ".predict"}
     "--tables",
     is_flag=True,
     help="Show which blocks of parameters each node stores, and why the balance is uneven. "
-    "For a run, also show its sparse tables: rows, memory, and what has happened to keys.",
+    "For a run, also show its sparse tables: rows, memory, and counts of keys.",
 )
 @click.option(
     "--json",
