@@ -88,13 +88,9 @@ class Storage:
 
     @property
     def lasting_nbytes(self) -> int:
-        """The bytes that the table uses without a save and the copies of its rows. Room for
-        more than twice its rows does not count."""
-        partitions = self.state.partitions
-        rows = CHUNK * int(partitions["chunks"].sum())
-        rows = min(rows, 2 * int(partitions["rows"].sum()))
-        nbytes = rows * chunk_nbytes(self.state) // CHUNK
-        return self.slots.nbytes + nbytes + self._filter_nbytes
+        """The bytes that the table uses without a save and the copies of its rows."""
+        rows = int(self.state.partitions["chunks"].sum()) * chunk_nbytes(self.state)
+        return self.slots.nbytes + rows + self._filter_nbytes
 
     @property
     def row_nbytes(self) -> int:

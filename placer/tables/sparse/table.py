@@ -165,8 +165,7 @@ class SparseTable:
 
     @property
     def lasting_nbytes(self) -> int:
-        """The memory without the part that a running save uses, in bytes. Room for more than
-        twice the rows does not count."""
+        """The memory without the part that a running save uses, in bytes."""
         return self._storage.lasting_nbytes
 
     @property
