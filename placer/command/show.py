@@ -47,7 +47,14 @@ _SUFFIXES = {STEP: "", EVALUATION: ".eval", PREDICTION: ".predict"}
 @click.option(
     "--tables",
     is_flag=True,
-    help="Show which blocks of parameters each node stores, and why the balance is uneven.",
+    help="Show which blocks of parameters each node stores, and why the balance is uneven. "
+    "For a run, also show its sparse tables: rows, memory, and counts of keys.",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="With --tables and a run: print the counts of its sparse tables as one JSON object.",
 )
 @click.option(
     "--schedule",
@@ -67,6 +74,7 @@ def show_command(
     graph: bool,
     phase: str | None,
     tables: bool,
+    as_json: bool,
     schedule: bool,
     node: str | None,
     overrides: tuple[str, ...],
@@ -89,11 +97,16 @@ def show_command(
         )
     if phase is not None and not graph:
         raise click.UsageError("--phase needs --graph")
-    from placer.compiler.build_or_spec import load_build
+    if as_json and not tables:
+        raise click.UsageError("--json needs --tables")
     from placer.report.console import console
 
-    loaded = load_build(build_in(build), overrides=overrides, code=code)
     screen = console(sys.stdout)
+    if tables and _run_tables(build, screen, as_json=as_json):
+        return
+    from placer.compiler.build_or_spec import load_build
+
+    loaded = load_build(build_in(build), overrides=overrides, code=code)
     if node is not None:
         _program(loaded, node, screen)
     elif graph:
@@ -155,6 +168,29 @@ def _graphs_of(build: LoadedBuild, phase: str) -> list[Graph]:
             hint=f"it has {' and '.join(graphs)}",
         )
     return [graphs[phase]]
+
+
+def _run_tables(path: Path, screen: Console, *, as_json: bool) -> bool:
+    """Print the sparse tables of a run, before those of its build; return whether the output
+    is complete."""
+    from placer.report.run_files import is_run, read_run
+    from placer.report.run_tables import run_tables_facts, run_tables_view
+
+    if not is_run(path):
+        if as_json:
+            raise click.UsageError(
+                f"--json needs a run, and '{path}' is not the folder of a run"
+            )
+        return False
+    run = read_run(path)
+    if as_json:
+        import msgspec
+
+        facts = run_tables_facts(run)
+        echo(msgspec.json.format(msgspec.json.encode(facts)).decode())
+        return True
+    echo_views(run_tables_view(run, screen), screen)
+    return False
 
 
 def _tables(build: LoadedBuild, screen: Console) -> None:

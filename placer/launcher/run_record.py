@@ -18,6 +18,7 @@ from placer.errors import PlacerError, RunError, RunWarning
 from placer.launcher.node_facts import NodeFacts
 from placer.launcher.other_load import OtherLoad
 from placer.launcher.run_command import settings_of
+from placer.launcher.tables_file import TablesFile, write_json
 from placer.plan.plan import read_plan
 from placer.report.run_files import (
     COMMAND,
@@ -103,6 +104,7 @@ class RunRecord:
         self._events = _Lines(MAX_EVENTS)
         self._states: dict[str, str] = {}
         self._facts = NodeFacts()
+        self._tables = TablesFile()
         self._load = OtherLoad() if is_here else None
         self._resumed: Resumed | None = None
         self._pass: PassBegun | None = None
@@ -182,6 +184,7 @@ class RunRecord:
                 return
             case State():
                 self._facts.add(event)
+                self._tables.add(event)
                 if self._load is not None:
                     self._load.add(event)
                 known = self._states.get(event.node)
@@ -234,7 +237,7 @@ class RunRecord:
             command = self._continued(read_command(folder))
             self._summarize(folder, first)
         if first is not None or not is_continued:
-            _write_json(folder / COMMAND, msgspec.to_builtins(command))
+            write_json(folder / COMMAND, msgspec.to_builtins(command))
             (folder / RESULT).unlink(missing_ok=True)
         own = self._own_history
         if own is None or own.resolve() != (folder / HISTORY).resolve():
@@ -263,9 +266,10 @@ class RunRecord:
             "build": str(build.resolve()),
         }
         self._command = msgspec.structs.replace(self._command, **facts)
+        self._facts, self._tables = NodeFacts(), TablesFile()
         if self.folder is not None:
             command = msgspec.structs.replace(read_command(self.folder), **facts)
-            _write_json(self.folder / COMMAND, msgspec.to_builtins(command))
+            write_json(self.folder / COMMAND, msgspec.to_builtins(command))
 
     def _continued(self, earlier: Command) -> Command:
         """Return the facts about a run that this command continues."""
@@ -285,13 +289,16 @@ class RunRecord:
             self._events.flush()
             if self._history is not None:
                 self._history.flush()
+            if self.has_trained:
+                self._tables.flush(self.folder)
 
     def _close(self, error: BaseException | None) -> None:
         if self.folder is None:
             self._open()
         assert self.folder is not None
         if self.has_trained or not _has_finished(self.folder):
-            _write_json(self.folder / RESULT, self._end(error))
+            self._tables.write(self.folder)
+            write_json(self.folder / RESULT, self._end(error))
         for lines in filter(None, (self._events, self._history)):
             lines.write()
 
@@ -463,9 +470,3 @@ def _lines_before(path: Path, lines: list[bytes], step: int) -> list[bytes]:
     """Return the lines of a history before a step."""
     steps = [line["step"] for line in parse_lines(path, lines)]
     return lines[: bisect_left(steps, step)]
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    text = msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"
-    with atomic_file(path, mode_of(path)) as file:
-        file.write(text)

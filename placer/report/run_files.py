@@ -17,6 +17,7 @@ from placer.errors import PlacerError
 from placer.plan.plan import OF_RUN, RUNS, is_build, read_plan
 from placer.plan.settings.evaluation_and_stopping import Best
 from placer.runtime.control.result import Restart
+from placer.runtime.control.table_counts import TableCounts
 from placer.system.files.nearest_path import path_hint
 
 Kind = TypeVar("Kind")
@@ -29,8 +30,10 @@ EVENTS: Final = "events.jsonl"
 """The file with one JSON line per event. The launcher locks it during the run."""
 RESULT: Final = "result.json"
 """The file with the result of a run, also of a failed or interrupted one."""
-KEPT: Final = (COMMAND, HISTORY, EVENTS, RESULT)
-"""The files that every run keeps in its folder."""
+TABLES: Final = "tables.json"
+"""The file with the counts of sparse tables on each node, written every few seconds."""
+KEPT: Final = (COMMAND, HISTORY, EVENTS, RESULT, TABLES)
+"""The files that a run keeps in its folder."""
 
 NAME: Final = "name"
 """The setting with the name of the model."""
@@ -112,6 +115,20 @@ class StoredRows(msgspec.Struct, frozen=True):
     rows: int
     nbytes: int
     counted: int = 0
+
+
+class RunTables(msgspec.Struct, frozen=True):
+    """The content of `tables.json`, which a run with sparse tables writes.
+
+    Attributes:
+        step: the last step that a node with tables has begun.
+        time: the time of the counts, in seconds since 1970.
+        tables: the counts on each node that stores a table, by table.
+    """
+
+    step: int
+    time: float
+    tables: dict[str, dict[str, TableCounts]]
 
 
 class RunEnd(msgspec.Struct, frozen=True):
@@ -215,6 +232,15 @@ class Run(msgspec.Struct, frozen=True):
                 if graph is None or digest.startswith(str(graph)):
                     return folder
         return None
+
+    def tables(self) -> RunTables | None:
+        """Return the last counts of the sparse tables; None if the run has written none.
+
+        Raises:
+            PlacerError: the file is damaged or cannot be read.
+        """
+        file = self.folder / TABLES
+        return _read(file, RunTables) if file.is_file() else None
 
     def history(self) -> Iterator[dict[str, Any]]:
         """Yield the lines of the history, which docs/reference/runs.md describes.

@@ -292,6 +292,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         },
         "--graph": Refused("--graph --tables", "cannot be combined"),
         "--phase": Refused("--phase step", "--phase needs --graph"),
+        "--json": Refused("--json", "--json needs --tables"),
         "--node": Refused("--node worker:0 --tables", "cannot be combined"),
     },
     "explain": VIEW,

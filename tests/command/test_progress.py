@@ -24,7 +24,7 @@ from placer.report.progress.show import (
 )
 from placer.report.progress.sparkline import Series
 from placer.report.progress.time_left import TimeLeft
-from placer.report.progress.view import RunView, group_rows, node_rows
+from placer.report.progress.view import RunView, group_rows, node_rows, table_text
 from placer.runtime.control.events import (
     WAITING_FOR_FILE,
     Event,
@@ -558,6 +558,34 @@ def test_the_live_table_adds_up_what_servers_hold(terminal: Console) -> None:
     assert lines[at + 2].startswith("node ")
 
 
+def test_a_narrow_terminal_shows_new_and_removed_rows_in_full(
+    terminal: Console,
+) -> None:
+    name = "user_and_item_interaction_vectors.table"
+    counts = TableCounts(
+        rows=123_456_789,
+        counted=23_456_789,
+        nbytes=10**11,
+        since=400,
+        admitted=223_456_789,
+        refused=3_456_789_012,
+        forgotten=100_000_000,
+        evicted=5,
+    )
+    for width in (60, 80, 120):
+        table = LiveTable(view(("ps:0",)), terminal)
+        table(State("ps:0", "running", 7, tables={name: counts}))
+        lines = screen(table, width, 24)
+        at = next(i for i, line in enumerate(lines) if line.startswith("table "))
+        assert lines[at - 1] == "since step 400: admitted, refused, forgotten, hit rate"
+        cells = dict(zip(lines[at].split(), lines[at + 1].split(), strict=False))
+        assert cells["rows"] == "123,456,789"
+        assert cells["admitted"] == "223,456,789"
+        assert cells["forgotten"] == "100,000,005"
+        assert cells["table"].startswith("user_and_item_inter")
+        assert (cells["table"] == name) == (width >= 80)
+
+
 def test_a_small_terminal_adds_up_the_last_tables(terminal: Console) -> None:
     table = LiveTable(view(("ps:0",)), terminal)
     table(holding("ps:0", 1000, *(f"t{i}" for i in range(40))))
@@ -585,6 +613,8 @@ def test_plain_lines_show_tables_with_an_evaluation_and_every_ten_seconds() -> N
     assert heads.count("table emb.table") == 2
     assert lines_of(out)[heads.index("evaluation after step 2") + 1] == text
     assert lines_of(out)[heads.index("step 12") + 1] == text
+    resumed = table_text("emb.table", TableCounts(rows=9, since=1200, admitted=2))
+    assert resumed == "table emb.table  9 rows  since step 1,200: 2 admitted  0 bytes"
 
 
 def waits(share: float, *peers: str, samples: int = 100) -> WaitCounts:

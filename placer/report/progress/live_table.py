@@ -57,6 +57,8 @@ _BAR: Final = 10
 SIDE_BY_SIDE: Final = 120
 """A terminal with this many columns shows the evaluations next to the nodes."""
 _UNBOUNDED: Final = 10_000
+_LEAST_NAME: Final = 8
+"""The least width of the names of sparse tables."""
 _GAP: Final = 4
 """The spaces between the nodes and the evaluations next to them."""
 
@@ -132,6 +134,8 @@ class LiveTable:
         head = list(self._head())
         tables = table_rows(self.run, max(1, self.console.height // 4))
         if tables:
+            if since := self.run.counts_since():
+                head.append(self._line(since, "dim"))
             head.append(self._sparse_tables(tables))
         # The cursor occupies a line after the last one.
         room = max(0, self.console.height - 1 - len(head) - len(tables))
@@ -281,11 +285,14 @@ class LiveTable:
         return text.append(f" {row.share}", "none")
 
     def _sparse_tables(self, rows: Sequence[tuple[str, TableCounts]]) -> Table:
-        """Return a table of sparse tables. On a narrow terminal, columns are left out."""
+        """Return a table of sparse tables. On a narrow terminal, columns are left out, and
+        then names are shortened."""
+        from rich.cells import cell_len
+
         from placer.report.console import grid
 
         columns = table_columns(rows)
-        for left_out in ("", "memory", "refused", "admitted"):
+        for left_out in ("", "memory", "refused", "counted", "hit rate"):
             columns.pop(left_out, None)
             view = grid(*columns, numbers=[*columns][1:])
             for column in view.columns:
@@ -293,7 +300,11 @@ class LiveTable:
             for cells in zip(*columns.values(), strict=True):
                 view.add_row(*cells)
             if self._width(view) <= self.console.width:
-                break
+                return view
+        names = view.columns[0]
+        names.overflow = self._overflow
+        others = self._width(view) - max(map(cell_len, columns["table"]))
+        names.max_width = max(_LEAST_NAME, self.console.width - others)
         return view
 
     def _evaluations(self, room: int) -> Iterator[Table]:

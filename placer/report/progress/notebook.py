@@ -81,6 +81,7 @@ class NotebookOutput:
         lines += filter(None, [run.passes.about(), run.waiting()])
         lines += filter(None, [run.best_text(), run.recovery()])
         lines += map("  ".join, run.passes.lines)
+        lines += filter(None, [run.counts_since()])
         if run.checkpoint is not None:
             lines.append(checkpoint_text(run.checkpoint))
         if folder := run.folder_text():

@@ -321,6 +321,11 @@ class RunView:
         """Return the counts of each sparse table, summed over all nodes."""
         return add_counts(state.tables for state in self.states.values())
 
+    def counts_since(self) -> str:
+        """Return the step after which a resumed run counts in sparse tables, as a line; ""
+        if it counts from its start."""
+        return since_text(self.tables().values())
+
     def times(self) -> Iterator[str]:
         """Yield the time since the start, and the time left, each as text."""
         now = self.clock()
@@ -522,13 +527,26 @@ def table_text(name: str, counts: TableCounts) -> str:
     forgotten, rate = counts.forgotten + counts.evicted, counts.hit_rate
     text = f"table {name}  {format_count(counts.rows)} rows"
     text += f"  {format_count(counts.counted)} counted" if counts.counted else ""
-    text += f"  {format_count(counts.admitted)} admitted"
+    text += f"  since step {format_count(counts.since)}:" if counts.since else " "
+    text += f" {format_count(counts.admitted)} admitted"
     text += f"  {format_count(counts.refused)} refused" if counts.refused else ""
     text += f"  {format_count(forgotten)} forgotten" if forgotten else ""
     text += "" if rate is None else f"  hit rate {rate:.1%}"
     if counts.not_finite:
         text += f"  {plural(counts.not_finite, 'gradient')} not finite"
     return f"{text}  {format_size(counts.nbytes)}"
+
+
+def since_text(counts: Iterable[TableCounts]) -> str:
+    """Return the step after which a resumed run counts, as a line; "" if it counts from its
+    start.
+
+    >>> since_text([TableCounts(since=400)])
+    'since step 400: admitted, refused, forgotten, hit rate'
+    """
+    since = max((each.since for each in counts), default=0)
+    names = "admitted, refused, forgotten, hit rate"
+    return f"since step {format_count(since)}: {names}" if since else ""
 
 
 def holders_text(

@@ -82,6 +82,8 @@ class Execution:
         pace: delays the steps while callbacks are slow. None without callbacks, and on
             nodes that other nodes already delay.
         state_lock: held while a state is reported.
+        warned: the nodes of the process that have warned of the memory of their tables, in
+            any attempt.
         checkpointing: the checkpoint settings; None if the run saves no checkpoints.
         common_step: the node's part in stops and saves that the spec does not schedule.
     """
@@ -106,6 +108,7 @@ class Execution:
     table_counts: Callable[[], dict[str, TableCounts]] = dict
     staleness: Callable[[], dict[str, int]] = dict
     geo_staleness: Callable[[], dict[str, int]] = dict
+    warned: set[str] = field(default_factory=set)
     waits: WaitSamples = field(init=False)
     timing: Timing = field(default_factory=Timing)
     paced: bool = False

@@ -80,8 +80,9 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
             `compute`, `send`, `receive`, `update`, `read`, `copy`, `rows` (row lookups),
             `record` (bookkeeping between steps) and `wait`; `step` is the rest, which
             the command line prints as `other`. Activities without time are left out.
-        tables: for each sparse table, the counts of this run over all nodes: see
-            `TableCounts`. `hit_rate` is the fraction of lookups that found a row.
+        tables: for each sparse table, the counts over all nodes: see `TableCounts`.
+            `hit_rate` is the fraction of lookups that found a row. In a resumed run, `since`
+            is the step after which it counts.
         table_rows: for each sparse table, the number of rows on each node that stores it.
         table_counted: the same for counted keys without a row.
         table_bytes: the same for the memory in bytes.

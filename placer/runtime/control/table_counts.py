@@ -8,12 +8,16 @@ import msgspec
 
 
 class TableCounts(msgspec.Struct, frozen=True):
-    """Counts for a sparse table since the start of the run, on one node or on all nodes.
+    """Counts for a sparse table, on one node or on all nodes.
+
+    The counts from `admitted` on are those after the step `since`.
 
     Attributes:
         rows: the current number of rows.
         counted: the current number of keys that are counted but have no row.
         nbytes: the memory of rows, slots and the index in bytes.
+        limit: the memory in bytes that all sparse tables of the nodes may use together.
+        since: the step after which a resumed run counts; 0 if it counts from its start.
         admitted: how often a new row was created for a key.
         refused: how often a key was updated but not given a row.
         forgotten: the number of forgotten rows.
@@ -26,6 +30,8 @@ class TableCounts(msgspec.Struct, frozen=True):
     rows: int = 0
     counted: int = 0
     nbytes: int = 0
+    limit: int = 0
+    since: int = 0
     admitted: int = 0
     refused: int = 0
     forgotten: int = 0
@@ -41,7 +47,8 @@ class TableCounts(msgspec.Struct, frozen=True):
 
     def __add__(self, other: TableCounts) -> TableCounts:
         names = self.__struct_fields__
-        return TableCounts(*(getattr(self, n) + getattr(other, n) for n in names))
+        total = TableCounts(*(getattr(self, n) + getattr(other, n) for n in names))
+        return msgspec.structs.replace(total, since=max(self.since, other.since))
 
     def as_dict(self) -> dict[str, int | float | None]:
         """Return the counts and the hit rate by name."""

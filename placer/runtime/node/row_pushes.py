@@ -41,6 +41,7 @@ class RowPushes:
         drops_not_finite: whether to drop gradients with NaN or infinity; otherwise they
             raise an error.
         on_warning: receives a warning.
+        on_update: called after each update of a table.
     """
 
     position: Position
@@ -51,6 +52,7 @@ class RowPushes:
     shard: RowShard = field(default_factory=lambda: RowShard((0,), 1))
     drops_not_finite: bool = False
     on_warning: Callable[[str], None] = lambda text: None
+    on_update: Callable[[], None] = lambda: None
     _has_dropped: set[str] = field(default_factory=set, init=False)
     """The tables that have dropped gradients."""
     _swept: dict[str, int] = field(default_factory=dict, init=False)
@@ -166,6 +168,7 @@ class RowPushes:
             )
         held.note_time(part.now)
         self.forget_up_to(table, step)
+        self.on_update()
 
     def forget_up_to(self, table: str, step: int) -> None:
         """Let a table forget keys after each step up to `step`, once per step."""

@@ -107,6 +107,7 @@ class NodeRun:
     execution: Execution | None = None
     incarnations: Incarnations = field(default_factory=Incarnations)
     rows: SharedRows = field(default_factory=SharedRows)
+    warned: set[str] = field(default_factory=set)
     programs: Programs = field(init=False)
 
     def __post_init__(self) -> None:
@@ -213,6 +214,7 @@ class NodeRun:
                     continues=self.continues,
                     run=self.id if each.name == plan.control else "",
                     shared_rows=self.rows,
+                    warned=self.warned,
                     paced=self.paced,
                 )
                 for each in self.nodes

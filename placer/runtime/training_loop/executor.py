@@ -169,6 +169,8 @@ def _start(
             if execution.is_control and continued is not None and best is not None:
                 checkpoints.take_over_best(best, continued.checkpoint.parent)
     progress = continued.progress if continued is not None else None
+    if progress is not None:
+        execution.table_counts = partial(count_in_tables, sparse, progress.step)
     driver.order.begin(
         run,
         progress.step if progress is not None else 0,

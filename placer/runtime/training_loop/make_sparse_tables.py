@@ -104,6 +104,7 @@ def make_row_calls(
         return None
     from placer.runtime.asynchronous.asked_rows import AskedRows
     from placer.runtime.node.collected_keys import CollectedKeys
+    from placer.runtime.node.memory_watch import MemoryWatch
     from placer.runtime.node.row_calls import RowCalls
     from placer.runtime.node.row_lookups import RowLookups
     from placer.runtime.node.row_pushes import RowPushes
@@ -115,6 +116,10 @@ def make_row_calls(
         if isinstance(end, AskedRows)
     }
     keys = CollectedKeys(exchange.tables, position)
+
+    def warn(text: str) -> None:
+        execution.report(NodeWarning(f"{node}: {text}"))
+
     return RowCalls(
         keys,
         RowLookups(position, exchange, tables, keys, ends),
@@ -126,16 +131,21 @@ def make_row_calls(
             ends,
             plan.pushed_rows(node),
             drops_not_finite=plan.settings.train.nan == "warn",
-            on_warning=lambda text: execution.report(NodeWarning(f"{node}: {text}")),
+            on_warning=warn,
+            on_update=MemoryWatch(node, tables, execution.warned, warn).check,
         ),
         next_rows,
     )
 
 
-def count_in_tables(tables: Mapping[str, HeldTable]) -> dict[str, TableCounts]:
-    """Return the statistics of sparse tables so far."""
+def count_in_tables(
+    tables: Mapping[str, HeldTable], since: int = 0
+) -> dict[str, TableCounts]:
+    """Return the statistics of sparse tables since their creation, after the step `since`."""
     return {
-        name: convert(table.statistics(), TableCounts, from_attributes=True)
+        name: structs.replace(
+            convert(table.statistics(), TableCounts, from_attributes=True), since=since
+        )
         for name, table in tables.items()
     }
 

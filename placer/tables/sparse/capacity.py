@@ -45,6 +45,11 @@ class Capacity:
         over: Array = np.maximum(storage.state.partitions["rows"] - self._shares, 0)
         return over
 
+    def left(self, storage: Storage, held: range) -> int:
+        """Return the number of rows that the held partitions may still get."""
+        left = self._shares - storage.state.partitions["rows"]
+        return int(left[held.start : held.stop].clip(0).sum())
+
     def evict(self, storage: Storage) -> int:
         """Evict rows above the capacity, and return their number."""
         evicted = evict_rows(

@@ -13,6 +13,7 @@ class TableStatistics:
         rows: the current number of rows.
         counted: the current number of keys that are counted but have no row.
         nbytes: the current memory in bytes.
+        limit: the bytes that all tables of the server may use together.
         admitted: how often a new row was created for a key.
         refused: how often a pushed key was not given a row.
         forgotten: the number of forgotten rows.
@@ -25,6 +26,7 @@ class TableStatistics:
     rows: int
     counted: int
     nbytes: int
+    limit: int
     admitted: int
     refused: int
     forgotten: int

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any
 
 import numpy as np
 
 from placer.errors import RunError
-from placer.plan.settings.sparse.row_bytes import ENTRY, MIN_SLOTS, row_length
+from placer.plan.settings.sparse.row_bytes import (
+    ENTRY,
+    GROWTH,
+    MAX_LOAD,
+    MIN_SLOTS,
+    row_length,
+)
 from placer.plan.settings.sparse.table import Bloom
 from placer.plan.settings.sparse.table import SparseTable as Settings
 from placer.tables.sparse.admission_loops import BLOCK
@@ -54,7 +61,7 @@ class Storage:
         budget: MemoryBudget,
         held: int,
     ) -> None:
-        self.name = settings.name
+        self.name, self._index = settings.name, settings.index
         self.budget = budget
         self.bits = U64(settings.partitions.bit_length() - 1)
         self.state = _reserve_state(settings, dtype, rule, budget.total)
@@ -78,6 +85,18 @@ class Storage:
         chunks = int(self.state.chunks[2])
         rows = chunks * chunk_nbytes(self.state)
         return self.slots.nbytes + rows + self._filter_nbytes + self.extra
+
+    @property
+    def lasting_nbytes(self) -> int:
+        """The bytes that the table uses without a save and the copies of its rows."""
+        rows = int(self.state.partitions["chunks"].sum()) * chunk_nbytes(self.state)
+        return self.slots.nbytes + rows + self._filter_nbytes
+
+    @property
+    def row_nbytes(self) -> int:
+        """The most bytes of a row with its index entry."""
+        index = ENTRY[self._index] * GROWTH / MAX_LOAD
+        return chunk_nbytes(self.state) // CHUNK + ceil(index)
 
     @property
     def least_nbytes(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 import numpy as np
@@ -159,6 +159,24 @@ class SparseTable:
         return self._storage.nbytes
 
     @property
+    def budget(self) -> MemoryBudget:
+        """The memory that the table may use."""
+        return self._storage.budget
+
+    @property
+    def lasting_nbytes(self) -> int:
+        """The memory without the part that a running save uses, in bytes."""
+        return self._storage.lasting_nbytes
+
+    @property
+    def growth_nbytes(self) -> float:
+        """An estimate of the bytes that the table will still need until it has its capacity;
+        infinite without a capacity."""
+        if self._capacity is None:
+            return inf
+        return self._capacity.left(self._storage, self.held) * self._storage.row_nbytes
+
+    @property
     def latest(self) -> int:
         """The latest time that was noted, in seconds; 0 if no time was noted."""
         return self._storage.latest
@@ -179,6 +197,7 @@ class SparseTable:
             rows=self.rows,
             counted=int((partitions["entries"] - partitions["rows"]).sum()),
             nbytes=self.nbytes,
+            limit=self.budget.total,
             **self._done,
         )
 

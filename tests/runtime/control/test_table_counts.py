@@ -12,13 +12,23 @@ from support.sparse_specs import BATCH, ROWS, write_sparse_spec
 
 import placer
 from placer.errors import RunError
+from placer.plan.settings.sparse.table import SparseTable as Settings
 from placer.report.numbers import format_size
 from placer.report.outcome import result_lines
-from placer.runtime.control.events import Event, State, read_event, write_event
+from placer.runtime.control.events import (
+    Event,
+    NodeWarning,
+    State,
+    read_event,
+    write_event,
+)
 from placer.runtime.control.options import Options
 from placer.runtime.control.result import Result
 from placer.runtime.control.table_counts import TableCounts, add_counts
+from placer.runtime.node.memory_watch import MemoryWatch
 from placer.runtime.process.threads import run_in_threads
+from placer.tables.sparse.memory import MemoryBudget
+from placer.tables.sparse.table import SparseTable
 
 STEPS = 4
 
@@ -39,7 +49,7 @@ def test_a_result_counts_what_has_happened_in_tables(tmp_path: Path) -> None:
         folder.mkdir()
         result, events = trained(folder, servers=servers)
         counted[servers] = {
-            name: {key: n for key, n in counts.items() if key != "nbytes"}
+            name: {k: n for k, n in counts.items() if k not in ("nbytes", "limit")}
             for name, counts in result.tables.items()
         }
         last = {each.node: each.tables for each in events if isinstance(each, State)}
@@ -86,7 +96,7 @@ def test_counts_are_events_of_nodes_and_of_a_run() -> None:
     assert TableCounts().as_dict()["hit_rate"] is None
 
 
-def test_a_run_whose_rows_do_not_fit_the_memory_ends_and_says_what_to_do(
+def test_a_run_whose_rows_do_not_fit_the_memory_warns_once_and_ends(
     tmp_path: Path,
 ) -> None:
     cpu, item = {"count": 1, "memory": "1MiB"}, {"partitions": 2}
@@ -96,15 +106,75 @@ def test_a_run_whose_rows_do_not_fit_the_memory_ends_and_says_what_to_do(
     more = {name: np.tile(rows[name], 200) for name in ("user", "friend", "y")}
     np.savez(tmp_path / "rows.npz", items=keys.reshape(-1, 3), **more)
     placer.compile(spec, tmp_path / "build")
+    events: list[Event] = []
     with pytest.raises(RunError) as caught:
-        run_in_threads(tmp_path / "build")
+        run_in_threads(tmp_path / "build", watch=events.append)
     message = caught.value.message
     found = re.match(r"table i.table: ([0-9,]+) rows and 72 new rows exceed", message)
     assert "bytes for all tables, with " in message
     assert "used by u.table" in message
     assert found is not None
-    assert int(found[1].replace(",", "")) > 1000
+    rows = int(found[1].replace(",", ""))
+    assert rows > 1000
     assert "set a capacity" in str(caught.value)
+    (warning,) = [each.message for each in events if isinstance(each, NodeWarning)]
+    told = re.match(
+        r"ps:0: table i.table: its ([0-9,]+) rows use ([0-9,]+) bytes, and all sparse tables"
+        r" use 9[0-9]% of the limit of ([0-9,]+) bytes. The run ends when no more rows fit:"
+        r" set 'capacity', 'forget' or 'admit' of the table, or use more servers",
+        warning,
+    )
+    assert told is not None
+    warned, used, limit = (int(number.replace(",", "")) for number in told.groups())
+    assert 0.7 * rows < warned < rows
+    assert used < limit
+    assert f"{limit:,} bytes for all tables" in message
+
+
+def tables_of(
+    limit: int, *, capacity: int | None = None
+) -> tuple[dict[str, SparseTable], MemoryBudget]:
+    """Two tables that share a limit: `full`, with a capacity, and `other`."""
+    budget = MemoryBudget(limit)
+    made = {
+        name: SparseTable(
+            Settings(name=name, dim=8, partitions=8, capacity=most), 0, memory=budget
+        )
+        for name, most in (("full", capacity), ("other", 64))
+    }
+    return made, budget
+
+
+def grow(table: SparseTable, rows: int) -> None:
+    keys = np.arange(rows, dtype=np.uint64)
+    gradients = np.zeros((rows, 8), np.float32)
+    table.push(keys, gradients, learning_rate=0.1, step=1)
+
+
+def test_a_table_that_reaches_its_capacity_within_the_memory_does_not_warn() -> None:
+    for capacity, warns in ((4096, False), (8192, True), (None, True)):
+        tables, budget = tables_of(1 << 30, capacity=capacity)
+        grow(tables["full"], 4096)
+        budget.total = int(budget.used / 0.95)
+        told: list[str] = []
+        warned: set[str] = set()
+        for _ in range(2):  # the second one is of a later attempt of the run
+            watch = MemoryWatch("ps:0", tables, warned, told.append)
+            watch.check()
+            watch.check()
+        assert len(told) == warns, capacity
+        assert all(text.startswith("table full: its 4,096 rows") for text in told)
+
+
+def test_the_memory_of_a_save_does_not_warn() -> None:
+    tables, budget = tables_of(1 << 30)
+    grow(tables["full"], 4096)
+    budget.total = int(budget.used / 0.85)
+    told: list[str] = []
+    with tables["full"].begin_save(budget.total - budget.used):
+        assert budget.used > 0.9 * budget.total
+        MemoryWatch("ps:0", tables, set(), told.append).check()
+    assert not told
 
 
 def test_the_staleness_has_its_bound_beside_the_largest_one() -> None:
