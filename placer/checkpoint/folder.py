@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain, count
 from pathlib import Path
+from socket import gethostname
 from typing import Final
 
 from msgspec.structs import replace
@@ -21,7 +22,7 @@ from placer.checkpoint.manifest import FILE, Manifest, Watched
 from placer.checkpoint.manifest_file import read_manifest
 from placer.errors import CheckpointError
 from placer.system.files.atomic import sync_folder
-from placer.system.files.locks import file_locked
+from placer.system.files.locks import file_locked, lock_owner
 
 BEST: Final = "best"
 """The name of the link to the checkpoint with the best evaluation."""
@@ -34,6 +35,27 @@ _TEMPORARY = re.compile(
 )
 _NAME = re.compile(r"step-[0-9]+(-[0-9]+)?")
 _FILE_OF_NODE = re.compile(r"[a-z][a-z0-9_]*-[0-9]+(\.rows)?\.safetensors")
+
+
+class InUseError(CheckpointError):
+    """Another run has locked the folder of checkpoints."""
+
+
+def check_is_free(folder: Path) -> None:
+    """Raise InUseError if another run has locked a folder of checkpoints."""
+    if folder.is_dir():
+        with opened_folder(folder) as descriptor, _locked(descriptor, folder, 0.0):
+            pass
+
+
+@contextmanager
+def opened_folder(folder: Path) -> Iterator[int]:
+    """Open a folder, and yield its descriptor."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
@@ -78,8 +100,10 @@ def _locked(descriptor: int, folder: Path, wait: float) -> Iterator[bool]:
         try:
             has_locks = exits.enter_context(file_locked(descriptor, wait=wait))
         except BlockingIOError:
-            raise CheckpointError(
-                f"another run writes checkpoints to '{folder}'",
+            owner = lock_owner(descriptor)
+            raise InUseError(
+                f"another run writes checkpoints to '{folder}'"
+                + (f": process {owner} on {gethostname()}" if owner else ""),
                 hint="name another folder, or wait for the other run to end",
             ) from None
         yield has_locks

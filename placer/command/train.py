@@ -59,6 +59,7 @@ def train_command(
     """
     from placer.compiler.driver import compile_in_memory
     from placer.compiler.passes import STEP_PASSES
+    from placer.launcher.checks import busy_folder
     from placer.launcher.run_folder import new_run
     from placer.report.outcome import plan_line
     from placer.report.repeated_work import repeated_line
@@ -102,6 +103,9 @@ def train_command(
     stream = sys.stderr if as_json else sys.stdout
     shown = {key: options[key] for key in options.keys() - run_options.keys()}
     command = command_without(())
+    if (busy := busy_folder(plan, spec, chosen)) is not None:
+        echo(f"{busy}; nothing to do", file=stream)
+        return
     created: list[Path] = []
     with (
         _note_removed(created),

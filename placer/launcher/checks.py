@@ -9,8 +9,10 @@ from pathlib import Path
 from placer.channel.endpoint import show_endpoint
 from placer.checkpoint.choice import check_has_some, checkpoints_hint
 from placer.checkpoint.folder import (
+    InUseError,
     check_best_is_free,
     check_continues,
+    check_is_free,
     has_none,
     is_continued,
 )
@@ -92,6 +94,25 @@ def check_launch(
     check_here(plan, spec, options)
     _check_outside(plan, build, options)
     return plan, options
+
+
+def busy_folder(plan: Plan, spec: Path, options: Options) -> str | None:
+    """Return who has locked the folder of checkpoints of a run with `--until now`, which then
+    ends at once; None if the folder is free.
+
+    Raises:
+        InUseError: if another run of a stream has locked the folder, without `--until now`.
+    """
+    folder = checkpoint_folder(plan, spec, options)
+    if folder is None or plan.train.stream is None:
+        return None
+    try:
+        check_is_free(folder)
+    except InUseError as error:
+        if options.until != "now":
+            raise
+        return error.message
+    return None
 
 
 def check_can_go_back(plan: Plan, build: Path, options: Options) -> None:

@@ -144,7 +144,7 @@ def test_a_folder_that_cannot_be_created_is_an_error(tmp_path):
         (None, "is not a checkpoint: it has no manifest"),
         (b"", "is damaged"),
         (b"[1]", "is damaged"),
-        (b'{"version": 5}', "has version 5 of the checkpoint format"),
+        (b'{"version": 6}', "has version 6 of the checkpoint format"),
         (b'{"version": 1}', "is damaged"),
     ],
 )

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from itertools import groupby, takewhile
+from math import inf
 from pathlib import Path
 from time import perf_counter
 from typing import Final
@@ -79,7 +80,8 @@ class FileStream:
         self.listing_seconds = 0.0
         self._data, self._folder = data, folder
         self._request = make_request(data, columns, folder, ReadOptions(report=report))
-        self._earlier, self._passes_left = earlier, passes_left
+        self._earlier = earlier
+        self._passes_left = inf if passes_left is None else passes_left
         self._facts: dict[str, tuple[tuple[int, int, int], PassFile]] = {}
         self._keys: dict[str, tuple[_Key, _Key]] = {}
         self._known_late: set[str] = set()
@@ -100,7 +102,11 @@ class FileStream:
             )
 
     def next_pass(self, number: int) -> StreamPass | None:
-        """Choose the next pass: files count as trained from now on.
+        """Choose the next pass. Its files count as trained from now on.
+
+        A pass has the next files in natural order, `stream.files` or those of a folder, and
+        further ones until it fills a batch. With `late: train`, late files that fill a batch
+        are the next pass.
 
         Args:
             number: the number of the pass, from 1.
@@ -124,8 +130,7 @@ class FileStream:
             self._facts.pop(file.path, None)
             self._keys.pop(file.path, None)
         self._earlier = self._earlier or stream_pass.files[0]
-        if self._passes_left is not None:
-            self._passes_left -= 1
+        self._passes_left -= 1
         if not stream_pass.is_late:
             self.last = stream_pass.files[-1].path
             units = (unit_of(self._data, file.path) for file in stream_pass.files)
@@ -160,7 +165,7 @@ class FileStream:
 
     @property
     def _has_ended(self) -> bool:
-        return self._is_reached or self._passes_left == 0
+        return self._is_reached or self._passes_left <= 0
 
     def _choose(self, number: int = 1) -> StreamPass | None:
         """Return the next pass, or None if its files do not exist yet."""

@@ -16,10 +16,12 @@ def late_text(data: Data, paths: Sequence[str]) -> str:
     """Return the warning about files whose names come before the last trained one."""
     assert data.stream is not None
     many = len(paths) > 1
-    if data.stream.late == "train":
-        fate = f"{'they are' if many else 'it is'} trained in the next pass"
-    else:
+    if data.stream.late == "skip":
         fate = f"{'they are' if many else 'it is'} not trained"
+    elif many:
+        fate = "they are the next pass once they fill a batch"
+    else:
+        fate = "it is the next pass once it fills a batch"
     return f"{_named(data, paths)} {'are' if many else 'is'} late; {fate}"
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from placer.checkpoint.attempts import AttemptPass, add_attempt, read_passes
 from placer.checkpoint.manifest import StreamPosition
+from placer.errors import DataError
 from placer.plan.data_positions import located, read_spans
 from placer.plan.settings.data.source import RowSource
 from placer.plan.settings.data.stream_pass import StreamPass
@@ -84,8 +86,11 @@ class ChosenPasses:
         return present
 
     def peek(self) -> StreamPass | None:
-        """Return the pass after the last taken one, if its files are there."""
-        return self._next()
+        """Return the pass after the last taken one, if its files are there. An error in them is
+        raised by `take`, after the pass before."""
+        with suppress(DataError):
+            return self._next()
+        return None
 
     @property
     def has_ended(self) -> bool:

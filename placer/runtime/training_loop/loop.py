@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NoReturn
 
 from placer.channel.interface import Aborted, Key
 from placer.checkpoint.manifest import Progress
@@ -188,6 +188,8 @@ class Training:
         announcement = stream.announcements(step)
         while (announced := announcement()).next is not Next.PASS:
             action = Action.NONE
+            if announced.next is Next.FAIL:
+                self._fail_before_pass(stream, stream.problem, drained)
             if announced.next is Next.END:
                 self.steps.total, action = step, Action.SAVE | Action.STOP
             elif announced.next is Next.ACT:
@@ -217,20 +219,23 @@ class Training:
     def _open_pass(
         self, stream: PassesOfStream, announced: Announcement, drained: Drained
     ) -> Batches:
-        """Open the files of a pass on all nodes. If a node cannot, all nodes save the pass
-        before, and the run ends."""
-        execution, error = self.execution, None
-        batches: Batches | None = None
+        """Open the files of a pass on all nodes. If a node cannot, the run ends."""
+        batches, error = None, None
         try:
             batches = stream.open(announced)
         except Exception as caught:
             error = caught
-        report = {"failed": error is not None}
-        plan, channel = execution.plan, execution.channel
-        reports = barrier(plan, channel, report, OPENED)
-        if not any(each["failed"] for each in reports):
-            assert batches is not None
-            return batches
+        plan, channel = self.execution.plan, self.execution.channel
+        reports = barrier(plan, channel, {"failed": batches is None}, OPENED)
+        if batches is None or any(each["failed"] for each in reports):
+            self._fail_before_pass(stream, error, drained)
+        return batches
+
+    def _fail_before_pass(
+        self, stream: PassesOfStream, error: Exception | None, drained: Drained
+    ) -> NoReturn:
+        """Save the pass before, on all nodes, and raise the error of this node."""
+        plan, channel = self.execution.plan, self.execution.channel
         if drained.slowest > self._resumed_step:
             self._act(drained, Action.SAVE, is_fixed=True)
         if self.saves.checkpoints is not None:
@@ -241,7 +246,7 @@ class Training:
         barrier(
             plan, channel, {}, OPENED
         )  # ends with the error of the node that failed
-        raise AssertionError(reports)
+        raise AssertionError("no node has failed")
 
     def _take_over(self, progress: Progress) -> int:
         """Continue from the position of a checkpoint; return this node's last step.

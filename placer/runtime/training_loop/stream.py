@@ -49,6 +49,7 @@ class Next(Enum):
     WAIT = "wait"  # wait for files
     ACT = "act"  # take an action that a node has requested
     END = "end"  # end the run: no pass of this command can follow
+    FAIL = "fail"  # end the run: the control node cannot read the next files
 
 
 class Announcement(msgspec.Struct, frozen=True):
@@ -93,6 +94,7 @@ class PassesOfStream:
     Attributes:
         position: the position in the stream; None before the first pass.
         begun: the number of passes of this command so far.
+        problem: the error of the control node in choosing the next files.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class PassesOfStream:
         self._execution, self._data, self._batches = execution, data, batches
         self.position = progress.stream if progress is not None else None
         self.begun = 0
+        self.problem: PlacerError | None = None
         self._present: StreamPass | None = None
         self._resumes_at = 0
         if progress is not None and is_inside_pass(progress, data.batch):
@@ -166,7 +169,13 @@ class PassesOfStream:
                 yield self._send(Announcement(Next.ACT))
             elif now >= look:
                 waited = now - begun if is_waiting else 0.0
-                if (present := chosen.take()) is not None:
+                try:
+                    present = chosen.take()
+                except PlacerError as error:
+                    self.problem = error
+                    yield self._send(Announcement(Next.FAIL))
+                    return
+                if present is not None:
                     yield self._send(self._describe(chosen, present, step, waited))
                     return
                 if chosen.has_ended:

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Final
 
 PAUSE: Final = 0.05
@@ -39,6 +40,21 @@ def file_locked(descriptor: int, *, wait: float) -> Iterator[bool]:
         if os.getpid() == owner:
             with suppress(OSError):
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def lock_owner(descriptor: int) -> int | None:
+    """Return the process on this machine that has locked an open file; None if unknown."""
+    facts = os.fstat(descriptor)
+    device = f"{os.major(facts.st_dev):02x}:{os.minor(facts.st_dev):02x}"
+    try:
+        lines = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        fields = line.split()
+        if fields[1] == "FLOCK" and fields[5] == f"{device}:{facts.st_ino}":
+            return int(fields[4]) if int(fields[4]) > 0 else None
+    return None
 
 
 def _lock(descriptor: int, until: float) -> bool:

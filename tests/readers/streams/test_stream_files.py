@@ -155,7 +155,7 @@ def test_late_and_changed_files_are_named_once(tmp_path):
     one, five = ("3",), tuple("56789")
     assert late_text(data, one) == "csv:3 is late; it is not trained"
     assert late_text(late, five) == (
-        "csv:5, csv:6, csv:7 and 2 more are late; they are trained in the next pass"
+        "csv:5, csv:6, csv:7 and 2 more are late; they are the next pass once they fill a batch"
     )
     assert changed_text(data, one) == "csv:3 has changed after it was trained"
 

@@ -22,8 +22,11 @@ def steps(
     every: str | int, *, evaluates: bool = True, last: int | None = None
 ) -> Steps:
     train = TrainSettings(minimize="loss", metrics=[], epochs=3, eval=Evaluating(every))
-    plan = SimpleNamespace(settings=SimpleNamespace(train=train))
-    execution = cast(Any, SimpleNamespace(plan=plan))
+    plan = SimpleNamespace(
+        settings=SimpleNamespace(train=train), train=SimpleNamespace(stream=None)
+    )
+    options = SimpleNamespace(steps=last)
+    execution = cast(Any, SimpleNamespace(plan=plan, options=options))
     batches = BATCHES.until(last, epochs=3)
     return steps_of(execution, batches, BATCHES if evaluates else None)
 
