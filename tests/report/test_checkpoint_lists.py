@@ -12,8 +12,9 @@ from support.checkpoints import WRITTEN, write_checkpoint
 
 from placer.checkpoint.attempts import AttemptBegun, AttemptFailed, add_attempt
 from placer.checkpoint.folder import set_best
-from placer.checkpoint.manifest import Watched
+from placer.checkpoint.manifest import StreamPosition, Watched
 from placer.command.checkpoints import checkpoints_command
+from placer.plan.settings.data.stream_pass import PassFile, StreamPass
 from placer.report.checkpoints import find_checkpoints, list_view
 from placer.report.numbers import format_time
 
@@ -128,6 +129,20 @@ def test_all_of_one_checkpoint_is_shown(kept):
     ]
     assert facts["w"] == ["float32[200]", "momentum (mu)", "10", "1.6 kB", "ps:0-1"]
     assert facts["ps-1.safetensors"][-2:] == ["1", "100"]
+
+
+def test_a_checkpoint_of_a_stream_has_its_pass_and_files(tmp_path):
+    files = tuple(PassFile(f"{hour}.csv", 9, 0, 40, {}) for hour in (13, 14))
+    trained = {"12.csv": 9, "13.csv": 9, "14.csv": 9}
+    stream = StreamPosition(StreamPass(2, files), 1, trained, "14.csv", 80, 0)
+    write_checkpoint(tmp_path, 10, 10, HALVES, stream=stream)
+    assert "pass" in words_of(run(tmp_path)[1][0])
+    _, lines = run(tmp_path / "step-000010")
+    facts = {words[0]: words[1:] for line in lines if (words := words_of(line))}
+    assert facts["position"] == ["step 10: 10 batches (80 rows) of pass 1"]
+    assert facts["files"] == [
+        "13.csv to 14.csv (2 files); 3 files of the stream so far"
+    ]
 
 
 def test_json_has_the_same(kept):

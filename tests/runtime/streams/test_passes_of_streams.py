@@ -18,6 +18,7 @@ from placer.runtime.control.events import (
     PassBegun,
     Resumed,
     State,
+    Step,
 )
 from placer.runtime.control.options import Options
 from placer.runtime.process.threads import run_in_threads
@@ -196,3 +197,24 @@ def test_a_changed_file_of_an_open_pass_has_two_ways_out(stream, built, tmp_path
     assert (resumed.epoch, resumed.left_out) == (3, 4)
     with pytest.raises(PlacerError, match="leave out nothing"):
         stream(until="now", skip_pass=True)
+
+
+def test_asynchronous_workers_meet_at_the_end_of_each_pass(tmp_path):
+    write_files(tmp_path)
+    sgd = {"op": "sgd", "learning_rate": 0.05, "place": "/node:ps", "update": "async"}
+    model = stream_spec(train={"optimizer": sgd})
+    model["graph"][0]["ops"] = [
+        {**op, **({"in": "h"} if op["name"] == "d" else {})}
+        for op in model["graph"][0]["ops"]
+        if op["name"] != "n"
+    ]
+    del model["train"]["clip"]
+    build = build_stream(tmp_path, model)
+    events: list[Event] = []
+    assert run_stream(build, tmp_path, events, steps=7).steps == 7
+    result = run_stream(build, tmp_path, events, until="now")
+    assert (result.steps, result.passes) == (12, 2)
+    assert passes(events) == [(1, 1, 5), (2, 6, 3), (2, 6, 3), (3, 9, 4)]
+    assert set(newest(tmp_path).workers.values()) == {12}
+    ends = [each for each in events if isinstance(each, Step) and each.epoch_metrics]
+    assert [each.step for each in ends] == [5, 8, 12]
