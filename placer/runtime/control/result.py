@@ -150,7 +150,8 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
             if self.has_trained
             else f"Result: {self.steps:,} steps; nothing was left to train"
         ]
-        for what, metrics in (("last epoch", self.metrics), ("evaluation", self.eval)):
+        last = "last pass" if self.passes else "last epoch"
+        for what, metrics in ((last, self.metrics), ("evaluation", self.eval)):
             if metrics:
                 shown = "  ".join(f"{k} {value:.4g}" for k, value in metrics.items())
                 before = " (before shrinking)" * self.is_before_shrinking
