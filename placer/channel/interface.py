@@ -107,6 +107,11 @@ class Channel(ABC):
         )
         self._carrier.transmit(self.node, to, key, checked, follows)
 
+    def rest(self, is_resting: bool) -> None:
+        """Note that the node only waits for messages from now on, or that it goes on. While it
+        rests, the channel needs less CPU time."""
+        self._carrier.tick_slowly(is_resting)
+
     def begin_send(self, to: str, key: Key, arrays: Sequence[Array]) -> OpenMessage:
         """Start sending a message whose arrays are still being written.
 

@@ -75,6 +75,10 @@ class Carrier:
     def need(self, peer: str) -> None:
         """Have a peer's data read, even if no thread of the program waits."""
 
+    def tick_slowly(self, is_slow: bool) -> None:
+        """Do periodic work less often, because the nodes only wait for messages, or as often as
+        before."""
+
     def reading_stopped(self) -> None:
         """Note that no thread reads the connections now; called with the lock held."""
 

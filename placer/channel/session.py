@@ -162,7 +162,8 @@ class Session(Channel, Carrier):
         self._job, self._build = job, build
         self._join_timeout = join_timeout
         self._lost_after = lost_after
-        self._tick = min(self.limits.beat / 2, lost_after / 16, TICK)
+        self._slow_tick = min(self.limits.beat / 2, lost_after / 16)
+        self._fast_tick = self._tick = min(self._slow_tick, TICK)
         self._peers = Peers(lost_after, self.limits.beat)
         # The peers that refuse this process as a second one, and since when.
         self.second_since: dict[str, float] = {}
@@ -501,6 +502,9 @@ class Session(Channel, Carrier):
     def _wake(self) -> None:
         """End `_poll` and every wait of the program for a frame."""
         self._signal(self._eventfd)
+
+    def tick_slowly(self, is_slow: bool) -> None:
+        self._tick = self._slow_tick if is_slow else self._fast_tick
 
     def _signal(self, eventfd: int) -> None:
         with self._eventfd_lock:

@@ -27,22 +27,24 @@ class CheckpointSettings:
         keep: how many checkpoints to keep, in addition to the best one.
         best: how to compare evaluations to find the best checkpoint; None if the run
             cannot compare them.
+        each_pass: whether one is also due after each pass of a stream.
     """
 
     folder: Path
     every: Interval
     keep: int
     best: Best | None
+    each_pass: bool = False
 
     def is_due(self, step: int, *, ends_epoch: bool) -> bool:
-        """Whether a checkpoint is due after this step; False for intervals of time and for
-        `auto`."""
+        """Whether a checkpoint is due after this step; intervals of time and `auto` add
+        others."""
         match self.every.unit:
             case "steps":
                 return step % self.every.number == 0
             case "epochs":
                 return ends_epoch
-        return False
+        return ends_epoch and self.each_pass
 
 
 def checkpoint_folder(plan: Plan, spec: Path, options: Options) -> Path | None:
@@ -72,8 +74,10 @@ def checkpoint_settings(
     every = keys.interval or (AUTO if options.restarts else EPOCH)
     if options.checkpoint_every is not None:
         every = Interval.parse(options.checkpoint_every)
+    is_given = keys.interval is not None or options.checkpoint_every is not None
+    each_pass = plan.train.stream is not None and not is_given
     keep, best = options.checkpoint_keep or keys.keep, best_evaluation(plan)
-    return CheckpointSettings(folder, every, keep, best)
+    return CheckpointSettings(folder, every, keep, best, each_pass)
 
 
 def best_evaluation(plan: Plan) -> Best | None:

@@ -29,7 +29,13 @@ from placer.channel.thread_channel import thread_channels
 from placer.plan.plan import NodePlan, Plan, neighbours
 from placer.runtime.callbacks.event_queue import EventQueue
 from placer.runtime.callbacks.event_relay import EventRelay, RelayedReport
-from placer.runtime.control.events import Event, Left, NodeFailure, Report
+from placer.runtime.control.events import (
+    WAITING_FOR_FILE,
+    Event,
+    Left,
+    NodeFailure,
+    Report,
+)
 from placer.runtime.control.execution import Execution
 from placer.runtime.control.failure import failure_event
 from placer.runtime.control.options import Options
@@ -43,6 +49,9 @@ from placer.runtime.process.peer_policy import watch_peers
 from placer.runtime.saving.beginning import note_failure
 from placer.system.owned_threads import END_LIMIT
 
+IDLE_INTERVAL = 2.0
+"""Seconds between two reports of a node's state while it waits for a file. The launcher takes a
+node whose reports are more than 3 s old for frozen."""
 STATE_INTERVAL = 0.5
 """Seconds between two reports of a node's state."""
 EXIT_TIMEOUT = 10.0
@@ -298,15 +307,16 @@ def _states_reported(executions: Sequence[Execution]) -> Iterator[None]:
     end = threading.Event()
 
     def report() -> None:
-        due = time.monotonic() + STATE_INTERVAL
-        while not end.wait(SAMPLE_INTERVAL):
+        due, waits = time.monotonic() + STATE_INTERVAL, False
+        while not end.wait(STATE_INTERVAL if waits else SAMPLE_INTERVAL):
             now = time.monotonic()
+            waits = all(each.state == WAITING_FOR_FILE for each in executions)
             for execution in executions:
                 execution.sample_waits()
                 if now >= due:
                     execution.report_state()
             if now >= due:
-                due = now + STATE_INTERVAL
+                due = now + (IDLE_INTERVAL if waits else STATE_INTERVAL)
 
     thread = threading.Thread(target=report, name="placer report", daemon=True)
     thread.start()

@@ -55,7 +55,8 @@ class ChosenPasses:
         reading = reading_of(execution, data, TRAINING)
         path = reading.folder / trained
         sizes = {trained: path.stat().st_size} if trained and path.is_file() else {}
-        with located(KEYS[TRAINING], read_spans(execution.folder)):
+        self._spans = read_spans(execution.folder)
+        with located(KEYS[TRAINING], self._spans):
             self._files = FileStream(
                 reading.data,
                 reading.used,
@@ -80,42 +81,42 @@ class ChosenPasses:
 
     def take(self) -> StreamPass | None:
         """Return the next pass; None if its files are not there yet, or it cannot follow."""
-        present = self._next()
-        if present is not None:
-            self._chosen.popleft()
-        return present
+        self._choose(1)
+        return self._chosen.popleft() if self._chosen else None
 
     def peek(self) -> StreamPass | None:
         """Return the pass after the last taken one, if its files are there. An error in them is
         raised by `take`, after the pass before."""
+        self.look_ahead(1)
+        return self._chosen[0] if self._chosen else None
+
+    def look_ahead(self, count: int = 2) -> None:
+        """Choose the next passes as far as their files are there."""
         with suppress(DataError):
-            return self._next()
-        return None
+            self._choose(count)
 
     @property
     def has_ended(self) -> bool:
         """Whether no pass of this command can follow the last taken one."""
         if self._chosen:
             return False
-        with located(KEYS[TRAINING], read_spans(self._execution.folder)):
+        with located(KEYS[TRAINING], self._spans):
             return self._files.is_last()
 
-    def _next(self) -> StreamPass | None:
-        """Return the next pass without taking it."""
-        if self._chosen:
-            return self._chosen[0]
+    def _choose(self, count: int) -> None:
+        """Choose passes until `count` of them wait, or files are not there."""
         execution = self._execution
-        with located(KEYS[TRAINING], read_spans(execution.folder)):
-            found = self._files.next_pass(self._number)
-        for text in self._warnings():
-            execution.report(NodeWarning(text))
-        if found is None:
-            return None
-        if execution.run and (settings := execution.checkpointing) is not None:
-            add_attempt(settings.folder, AttemptPass(execution.run, found))
-        self._number += 1
-        self._chosen.append(found)
-        return found
+        while len(self._chosen) < count:
+            with located(KEYS[TRAINING], self._spans):
+                found = self._files.next_pass(self._number)
+            for text in self._warnings():
+                execution.report(NodeWarning(text))
+            if found is None:
+                return
+            if execution.run and (settings := execution.checkpointing) is not None:
+                add_attempt(settings.folder, AttemptPass(execution.run, found))
+            self._number += 1
+            self._chosen.append(found)
 
     def _add(self, recorded: StreamPass) -> None:
         self._files.take(recorded)

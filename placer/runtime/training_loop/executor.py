@@ -199,7 +199,12 @@ def _start(
     if plan.train.stream is not None:
         trained = continued.trained if continued is not None else ""
         stream = PassesOfStream(
-            execution, plan.train, batches.training, progress, trained
+            execution,
+            plan.train,
+            batches.training,
+            sparse.values(),
+            progress,
+            trained,
         )
         contexts.callback(stream.close)
     saves = Saves(

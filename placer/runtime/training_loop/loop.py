@@ -188,6 +188,7 @@ class Training:
         announcement = stream.announcements(step)
         while (announced := announcement()).next is not Next.PASS:
             action = Action.NONE
+            execution.channel.rest(False)
             if announced.next is Next.FAIL:
                 self._fail_before_pass(stream, stream.problem, drained)
             if announced.next is Next.END:
@@ -206,7 +207,9 @@ class Training:
                 return True
             if waits:
                 execution.report_state(WAITING_FOR_FILE)
+                execution.channel.rest(True)
         if waits:
+            execution.channel.rest(False)
             execution.report_state(RUNNING)
         batches = self._open_pass(stream, announced, drained)
         self.driver.node.batch_calls.training = batches
@@ -359,6 +362,9 @@ class Training:
         if number <= self._ended_step:
             return action
         self._ended_step = number
+        if self.stream is not None and steps.passes.ends(number):
+            for table in self.stream.tables:
+                table.end_pass(number)
         if steps.is_evaluated(number):
             assert self.evaluate is not None
             assert steps.evaluating is not None

@@ -8,12 +8,12 @@ the next pass are not there, the control node says so often enough that no deadl
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -34,9 +34,12 @@ from placer.runtime.saving.same_model import is_inside_pass
 from placer.runtime.training_loop.chosen_passes import ChosenPasses
 from placer.system.owned_threads import END_LIMIT, OwnedThreads
 
+if TYPE_CHECKING:
+    from placer.tables.sparse.table import SparseTable
+
 TOLD_EVERY: Final = 30.0
 """The longest time between two messages to nodes that wait, in seconds."""
-CHECK: Final = 0.2
+CHECK: Final = 0.5
 """Seconds between checks for a stop while the run waits for a file."""
 MANY_LEFT_OUT: Final = 0.02
 """The share of rows that fill no batch above which the run warns."""
@@ -88,10 +91,12 @@ class PassesOfStream:
         execution: the node's run.
         data: the source.
         batches: the batches without rows, whose observer those of the passes have.
+        tables: the sparse tables of the node, which may forget rows at the end of a pass.
         progress: the position from which the run continues, if any.
         trained: a file that the run has trained before it became a stream.
 
     Attributes:
+        tables: as above.
         position: the position in the stream; None before the first pass.
         begun: the number of passes of this command so far.
         problem: the error of the control node in choosing the next files.
@@ -102,11 +107,13 @@ class PassesOfStream:
         execution: Execution,
         data: RowSource,
         batches: Batches,
+        tables: Collection[SparseTable],
         progress: Progress | None,
         trained: str = "",
     ) -> None:
         self._execution, self._data, self._batches = execution, data, batches
         self.position = progress.stream if progress is not None else None
+        self.tables = tables
         self.begun = 0
         self.problem: PlacerError | None = None
         self._present: StreamPass | None = None
@@ -118,6 +125,7 @@ class PassesOfStream:
         self._warned = False
         self._ahead: _Ahead | None = None
         self._threads = OwnedThreads()
+        self._looking = OwnedThreads()  # the thread that chooses passes ahead
         microbatches = execution.plan.settings.train.microbatches
         reads = execution.me.step.reads
         shards = [each.shard for each in reads if each.input != POSITION]
@@ -158,6 +166,8 @@ class PassesOfStream:
         """Yield announcements, after they were sent to the other nodes."""
         execution, channel = self._execution, self._execution.channel
         every = min(TOLD_EVERY, execution.options.deadline / 3)
+        self._looking.join()
+        self._looking.check()
         begun = time.monotonic()
         look = told = begun
         is_waiting = False
@@ -251,6 +261,9 @@ class PassesOfStream:
                     announced.is_last,
                 )
             )
+        if self._chosen is not None and not announced.is_last:
+            name = "placer next files of the stream"
+            self._looking.begin(self._chosen.look_ahead, name)
         end = announced.first_step - 1 + batches.order.steps_per_epoch
         if announced.following is not None and batches.last_step == end:
             self._open_ahead(announced.following, end)
@@ -271,7 +284,8 @@ class PassesOfStream:
 
     def close(self) -> None:
         """End the threads that read."""
-        self._threads.join(END_LIMIT)
+        for threads in (self._threads, self._looking):
+            threads.join(END_LIMIT)
         opened = self._ahead.batches if self._ahead is not None else None
         if opened is not None and opened.done() and opened.exception() is None:
             opened.result().close()

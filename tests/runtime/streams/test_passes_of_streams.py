@@ -9,8 +9,10 @@ import pytest
 from support.checkpointed import check_equal
 from support.streamed import build_stream, run_stream, stream_spec, write_file
 
-from placer.checkpoint.folder import list_checkpoints
+from placer.checkpoint.folder import InUseError, list_checkpoints, locked
 from placer.errors import DataError, PlacerError
+from placer.launcher.checks import busy_folder
+from placer.plan.plan import read_plan
 from placer.runtime.control.events import (
     WAITING_FOR_FILE,
     Event,
@@ -197,6 +199,18 @@ def test_a_changed_file_of_an_open_pass_has_two_ways_out(stream, built, tmp_path
     assert (resumed.epoch, resumed.left_out) == (3, 4)
     with pytest.raises(PlacerError, match="leave out nothing"):
         stream(until="now", skip_pass=True)
+
+
+def test_a_second_command_names_the_first_one(built, tmp_path):
+    build, kept = built[0], tmp_path / "kept"
+    plan = read_plan(build)
+    with locked(kept):
+        found = busy_folder(plan, build, Options(checkpoint=kept, until="now"))
+        assert found is not None
+        assert f"process {os.getpid()} on " in found
+        with pytest.raises(InUseError, match="another run writes"):
+            busy_folder(plan, build, Options(checkpoint=kept))
+    assert busy_folder(plan, build, Options(checkpoint=kept)) is None
 
 
 def test_asynchronous_workers_meet_at_the_end_of_each_pass(tmp_path):
