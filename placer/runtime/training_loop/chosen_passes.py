@@ -85,13 +85,13 @@ class ChosenPasses:
         return self._chosen.popleft() if self._chosen else None
 
     def peek(self) -> StreamPass | None:
-        """Return the pass after the last taken one, if its files are there. An error in them is
+        """Return the pass after the last taken one, if its files exist. An error in them is
         raised by `take`, after the pass before."""
         self.look_ahead(1)
         return self._chosen[0] if self._chosen else None
 
     def look_ahead(self, count: int = 2) -> None:
-        """Choose the next passes as far as their files are there."""
+        """Choose the next passes as far as their files exist."""
         with suppress(DataError):
             self._choose(count)
 

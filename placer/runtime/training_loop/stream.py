@@ -1,8 +1,8 @@
 """The passes of a stream: the control node announces each one, and all nodes open its files.
 
 All nodes meet at the end of a pass. The control node then announces the next pass, and the pass
-after it if the files are there: the nodes open that one in the background. While the files of
-the next pass are not there, the control node says so often enough that no deadline passes.
+after it if its files exist: the nodes open that one in the background. While the files of
+the next pass do not exist, the control node says so often enough that no deadline passes.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Announcement(msgspec.Struct, frozen=True):
         present: the pass to enter.
         first_step: its first step.
         is_last: whether it is the last pass of this command.
-        following: the pass after it, if its files are there already.
+        following: the pass after it, if its files exist already.
         waited: the seconds that the run has waited for the files.
     """
 
