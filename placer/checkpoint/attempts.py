@@ -75,7 +75,8 @@ class AttemptFiles(msgspec.Struct, frozen=True, tag_field="attempt", tag="files"
 
     Attributes:
         run: the id of the run.
-        files: the paths of each phase, in their order.
+        files: the paths of each phase, in their order; of a stream with `--until now`, those
+            that were there when the run began.
     """
 
     run: str
@@ -107,7 +108,11 @@ def read_attempts(folder: Path) -> list[Line]:
 def read_files(folder: Path, run: str) -> dict[str, tuple[str, ...]]:
     """Return the files that a run reads, by phase; empty before they are known. See `_read`."""
     lines = (each for each in _read(folder) if isinstance(each, AttemptFiles))
-    return next((each.files for each in lines if each.run == run), {})
+    found: dict[str, tuple[str, ...]] = {}
+    for each in lines:
+        if each.run == run:
+            found = each.files | found
+    return found
 
 
 def read_passes(folder: Path, run: str) -> dict[int, StreamPass]:

@@ -40,6 +40,8 @@ _FILE_OF_NODE = re.compile(r"[a-z][a-z0-9_]*-[0-9]+(\.rows)?\.safetensors")
 class InUseError(CheckpointError):
     """Another run has locked the folder of checkpoints."""
 
+    exit_status = 1
+
 
 def check_is_free(folder: Path) -> None:
     """Raise InUseError if another run has locked a folder of checkpoints."""

@@ -252,15 +252,20 @@ def _run_on(
 def _check_and_run(
     build: Path, machines: Hosts | OnEngine | None = None, **options: Any
 ) -> None:
-    from placer.launcher.checks import check_launch
+    from placer.launcher.checks import busy_folder, check_launch
     from placer.launcher.data_check import check_build_data
     from placer.launcher.run_folder import recorded_launch
+    from placer.plan.plan import read_sources
     from placer.runtime.control.options import OPTIONS, Options
 
     of_run = {option.name: options.pop(option.name) for option in OPTIONS}
     plan, chosen = check_launch(build, Options(**of_run), machines=machines)
     if machines is None:
         check_build_data(plan, build)
+        spec = build / read_sources(build).spec
+        if (busy := busy_folder(plan, spec, chosen)) is not None:
+            echo(f"{busy}; nothing to do", err=options["as_json"])
+            return
     command = command_without(())
     is_here = machines is None
     with recorded_launch(

@@ -130,6 +130,11 @@ def _check_data(plan: Plan, data: RowSource, which: str) -> Problems:
     except DataError as error:
         yield f"{which}: {error.message}"
         return
+    if (stream := data.stream) is not None:
+        if mistake := stream.check(source, data.split, data.remainder):
+            yield f"{which}: {mistake.message}"
+        if which != "train":
+            yield f"{which}: only data.train is a stream"
     if source.kind == "python" and source.path.split(":")[0] not in plan.modules:
         yield f"{which}: the module of '{data.source}' is not in the build"
 

@@ -410,6 +410,10 @@ def test_the_last_step_of_a_stream_is_shown_if_it_is_known() -> None:
         run.update(step(number, seconds=1.0 * number))
     assert run.position() == "step 3 of 100  pass 1, 3 of 50 steps"
     assert (run.share, [*run.times()]) == (0.03, ["0:03 elapsed", "1:37 left"])
+    run.update(PassBegun(2, 4, 50, ("2.csv",), 200, waited=60.0))
+    clock.now += 61.0
+    run.update(step(4, seconds=64.0))
+    assert "1.0 steps/s" in run.rates()
 
 
 def test_every_size_of_a_terminal_is_enough(terminal: Console) -> None:

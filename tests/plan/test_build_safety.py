@@ -333,6 +333,10 @@ TABLE = ("nodes", 2, "tables", 0)
             "node 'worker:0': least is 0, and must be at least 1",
         ),
         (
+            put("train", "stream", value={"files": 1}),
+            "train: a stream is a set of files, and python:rows:train is none",
+        ),
+        (
             put("train", "source", value="python:other:train"),
             "train: the module of 'python:other:train' is not in the build",
         ),

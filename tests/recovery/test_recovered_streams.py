@@ -24,7 +24,7 @@ def test_nodes_are_killed_in_passes_and_while_they_wait(tmp_path):
     faulty = make_faulty(build_stream(tmp_path, model), until="day-3.npz")
     for number, rows in ROWS.items():
         write_file(tmp_path, number, rows)
-    whole = faulty.run()
+    whole = faulty.run(until="now")
     path = tmp_path / "clicks" / "day-3.npz"
     path.rename(hidden := path.with_name(".day-3"))
     faulty.prepare(

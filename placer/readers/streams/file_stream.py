@@ -56,6 +56,7 @@ class FileStream:
         last: str,
         *,
         until: str | None = None,
+        at_start: Set[str] | None = None,
         passes_left: int | None = None,
         earlier: PassFile | None = None,
         report: Callable[[int], None] = ignore_progress,
@@ -69,6 +70,7 @@ class FileStream:
             trained: the size of each file that has been trained, by path.
             last: the last name that has been trained in turn; "" for none.
             until: `now`, the name of the last file or folder, or None.
+            at_start: the files that count for `now`; by default, those that exist.
             passes_left: the largest number of passes to choose, or None.
             earlier: a file of an earlier pass, whose columns all files must have.
             report: called with the number of rows of a `csv:` file counted so far.
@@ -88,10 +90,10 @@ class FileStream:
         self._late: list[str] = []
         self._changed: list[str] = []
         self._to_compare = deque(reversed(self.trained))
-        self._at_start: set[str] | None = None
+        self._at_start: Set[str] | None = None
         self._until, self._is_reached = None, False
         if until == NOW:
-            self._at_start = list_stream(data, folder)
+            self._at_start = list_stream(data, folder) if at_start is None else at_start
         elif until is not None:
             self._until = find_until(until, data, folder)
             check_not_before(self._until, data, last, trained)

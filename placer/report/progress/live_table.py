@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 REFRESH_RATE = 10
 """Updates of the live table per second."""
-WAIT_REFRESH: Final = 5.0
+WAIT_REFRESH: Final = 10.0
 """Seconds between two updates while the run waits for a file, to save CPU time."""
 RESULT_LINES: Final = 11
 """Lines that are left for the result below the table after the run."""

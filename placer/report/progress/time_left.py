@@ -37,13 +37,14 @@ class TimeLeft:
     _newest: tuple[int, float] | None = None
     _evaluations: int = 0
     _evaluating: float = 0.0
+    _waited: float = 0.0
     _end: float | None = None
     _since: float = 0.0
     _updated: float = 0.0
 
     def add(self, step: Step, now: float) -> None:
         """Add the next step. `now` is a time on the clock that `left` uses."""
-        point = step.step, step.seconds - self._evaluating
+        point = step.step, step.seconds - self._evaluating - self._waited
         if step.eval is not None:
             self._evaluations += 1
             self._evaluating += step.evaluation_seconds
@@ -62,6 +63,11 @@ class TimeLeft:
             weight = 1 - math.exp(-(now - self._updated) / horizon)
             self._end += weight * (end - self._end)
         self._updated = now
+
+    def wait(self, seconds: float) -> None:
+        """Leave out a wait for the files of a stream."""
+        if self._newest is not None:  # before the first step, no time is measured
+            self._waited += seconds
 
     def left(self, now: float) -> float | None:
         """Return the remaining seconds, or None if unknown."""

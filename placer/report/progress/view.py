@@ -34,6 +34,7 @@ from placer.runtime.control.events import (
     Event,
     FewerNodes,
     Left,
+    PassBegun,
     Predicted,
     Recovered,
     Start,
@@ -151,6 +152,8 @@ class RunView:
                 self._forget_after(event.step)
         elif isinstance(event, Start):
             self.start, self._time_left = event, TimeLeft(event)
+        elif isinstance(event, PassBegun) and self._time_left is not None:
+            self._time_left.wait(event.waited)
         elif isinstance(event, CheckpointSaved):
             self.checkpoint = event
         elif isinstance(event, Predicted):

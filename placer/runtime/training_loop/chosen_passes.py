@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
-from placer.checkpoint.attempts import AttemptPass, add_attempt, read_passes
+from placer.checkpoint.attempts import (
+    AttemptFiles,
+    AttemptPass,
+    add_attempt,
+    read_files,
+    read_passes,
+)
 from placer.checkpoint.manifest import StreamPosition
 from placer.errors import DataError
 from placer.plan.data_positions import located, read_spans
 from placer.plan.settings.data.source import RowSource
 from placer.plan.settings.data.stream_pass import StreamPass
 from placer.readers.streams import FileStream, changed_text, late_text
+from placer.readers.streams.file_stream import NOW
+from placer.readers.streams.names import list_stream
 from placer.runtime.batches.opened_sources import KEYS, TRAINING, reading_of
 from placer.runtime.control.events import NodeWarning
 from placer.runtime.control.execution import Execution
@@ -34,6 +43,9 @@ class ChosenPasses:
         present: the pass in which the run continues, if it is in the middle of one.
         number: the number of the first pass after the position.
         trained: a file that the run has trained before it became a stream; empty for none.
+
+    Attributes:
+        trained, last: as in `StreamPosition`, at the beginning.
     """
 
     def __init__(
@@ -54,16 +66,22 @@ class ChosenPasses:
         last = present.number if present is not None else number - 1
         reading = reading_of(execution, data, TRAINING)
         path = reading.folder / trained
-        sizes = {trained: path.stat().st_size} if trained and path.is_file() else {}
+        if position is not None:
+            self.trained, self.last = position.trained, position.last
+        else:
+            is_there = trained != "" and path.is_file()
+            self.trained = {trained: path.stat().st_size} if is_there else {}
+            self.last = trained
         self._spans = read_spans(execution.folder)
         with located(KEYS[TRAINING], self._spans):
             self._files = FileStream(
                 reading.data,
                 reading.used,
                 reading.folder,
-                position.trained if position is not None else sizes,
-                position.last if position is not None else trained,
+                self.trained,
+                self.last,
                 until=execution.options.until,
+                at_start=self._at_start(reading.data, reading.folder),
                 passes_left=None if count is None else max(0, first + count - 1 - last),
                 earlier=position.current.files[0] if position is not None else None,
                 report=execution.report_rows,
@@ -117,6 +135,19 @@ class ChosenPasses:
                 add_attempt(settings.folder, AttemptPass(execution.run, found))
             self._number += 1
             self._chosen.append(found)
+
+    def _at_start(self, data: RowSource, folder: Path) -> frozenset[str] | None:
+        """Return the files of `--until now` in a run that goes back after failures: those that
+        were there when the run began, which the list of attempts has. None otherwise."""
+        execution = self._execution
+        settings, run = execution.checkpointing, execution.run
+        if execution.options.until != NOW or not run or settings is None:
+            return None
+        names = read_files(settings.folder, run).get(TRAINING)
+        if names is None:
+            names = tuple(sorted(list_stream(data, folder)))
+            add_attempt(settings.folder, AttemptFiles(run, {TRAINING: names}))
+        return frozenset(names)
 
     def _add(self, recorded: StreamPass) -> None:
         self._files.take(recorded)

@@ -96,7 +96,7 @@ class PassesOfStream:
         trained: a file that the run has trained before it became a stream.
 
     Attributes:
-        tables: as above.
+        tables: the same tables.
         position: the position in the stream; None before the first pass.
         begun: the number of passes of this command so far.
         problem: the error of the control node in choosing the next files.
@@ -247,7 +247,8 @@ class PassesOfStream:
         self.begun += 1
         if execution.is_control:
             if not is_begun:
-                self.position = _moved(self.position, announced, left_out)
+                assert self._chosen is not None
+                self.position = _moved(self.position, self._chosen, announced, left_out)
             self._warn()
             execution.report(
                 PassBegun(
@@ -258,7 +259,7 @@ class PassesOfStream:
                     present.rows - left_out,
                     left_out,
                     round(announced.waited, 3),
-                    announced.is_last,
+                    announced.is_last or batches.last_step == execution.options.steps,
                 )
             )
         if self._chosen is not None and not announced.is_last:
@@ -328,20 +329,20 @@ class PassesOfStream:
 
 
 def _moved(
-    position: StreamPosition | None, announced: Announcement, left_out: int
+    position: StreamPosition | None,
+    chosen: ChosenPasses,
+    announced: Announcement,
+    left_out: int,
 ) -> StreamPosition:
     """Return the position after a pass has begun."""
-    present = announced.present
+    present, before = announced.present, position or chosen
     assert present is not None
     sizes = {file.path: file.size for file in present.files}
-    last = present.files[-1].path
-    if present.is_late and position is not None:
-        last = position.last
     return StreamPosition(
         present,
         announced.first_step,
-        {**(position.trained if position is not None else {}), **sizes},
-        last,
+        {**before.trained, **sizes},
+        before.last if present.is_late else present.files[-1].path,
         (position.rows if position is not None else 0) + present.rows,
         (position.left_out if position is not None else 0) + left_out,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -71,7 +72,10 @@ def passes(events: list[Event]) -> list[tuple[int, int, int]]:
     ]
 
 
-def test_a_stream_has_the_bits_of_runs_over_one_file_after_the_other(built, tmp_path):
+def test_a_stream_has_the_bits_of_runs_over_one_file_after_the_other(
+    stream, built, tmp_path
+):
+    """The stream also goes on after a run over the first file."""
     write_files(tmp_path)
     for number in ROWS:
         source = f"npz:clicks/day-{number}.npz"
@@ -83,7 +87,16 @@ def test_a_stream_has_the_bits_of_runs_over_one_file_after_the_other(built, tmp_
             save_params=tmp_path / "end",
         )
         run_in_threads(build, options, watch=lambda event: None)
+        if number == 1:
+            shutil.copytree(tmp_path / "kept", tmp_path / "first")
     check_equal(tmp_path / "end", built[1])
+    events: list[Event] = []
+    kept = dict.fromkeys(("checkpoint", "resume"), tmp_path / "first")
+    stream(events, until="now", save_params=tmp_path / "end", **kept)
+    assert passes(events) == [(2, 6, 3), (3, 9, 4)]
+    check_equal(tmp_path / "end", built[1])
+    progress = list_checkpoints(tmp_path / "first")[0][1].progress
+    assert [*progress.stream.trained] == [f"clicks/day-{n}.npz" for n in ROWS]
 
 
 def test_a_stream_that_stops_in_and_after_passes_has_the_same_bits(
