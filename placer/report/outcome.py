@@ -35,8 +35,9 @@ def result_lines(result: Result) -> Iterator[str]:
     else:  # The first step is not measured.
         yield f"{steps}, {sent} sent"
     before = "  (before shrinking)" * result.is_before_shrinking
-    epoch = "pass " if result.passes else "epoch"
-    yield f"  last {epoch}  {format_metrics(result.metrics)}{before}"
+    if result.metrics:
+        last = "last epoch" if result.passes is None else "last pass "
+        yield f"  {last}  {format_metrics(result.metrics)}{before}"
     if result.eval:
         yield f"  evaluation  {format_metrics(result.eval)}{before}"
     if result.best_eval and result.best is None:

@@ -228,9 +228,10 @@ class Resumed(msgspec.Struct, frozen=True, tag_field="event", tag="resumed"):
     Attributes:
         differs: why rounding may differ from an uninterrupted run. If it is empty, the results
             have the same bits.
-        epoch: the first epoch over other rows than those of the checkpoint (`--new-rows`); 0
-            if the rows are the same.
+        epoch: the first epoch over other rows than those of the checkpoint (`--new-rows`,
+            `--skip-pass`); 0 if the rows are the same.
         left_out: the number of rows that the epoch before has not trained.
+        is_stream: whether the epochs are passes of a stream.
     """
 
     step: int
@@ -238,6 +239,7 @@ class Resumed(msgspec.Struct, frozen=True, tag_field="event", tag="resumed"):
     differs: str = ""
     epoch: int = 0
     left_out: int = 0
+    is_stream: bool = False
 
 
 class NodeWarning(msgspec.Struct, frozen=True, tag_field="event", tag="warning"):
@@ -401,12 +403,15 @@ def format_output(event: Output | Message) -> str:
     if isinstance(event, Output):
         return make_printable(f"{event.node}| {event.text}")
     if isinstance(event, Resumed) and event.epoch:
-        rest = ""
+        rest, epoch = "", "pass" if event.is_stream else "epoch"
         differs = f"; it differs: {event.differs}" if event.differs else ""
         if event.left_out:
-            rest = f"; {event.left_out:,} rows of epoch {event.epoch - 1} are left out"
+            rest = (
+                f"; {event.left_out:,} rows of {epoch} {event.epoch - 1} are left out"
+            )
+        new = "" if event.is_stream else "new rows as "
         return make_printable(
-            f"continuing after step {event.step} from {event.path}, with new rows as epoch"
+            f"continuing after step {event.step} from {event.path}, with {new}{epoch}"
             f" {event.epoch}{rest}{differs}"
         )
     if isinstance(event, Resumed):

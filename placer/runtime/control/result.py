@@ -109,7 +109,8 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
         other_load: the mean number of cores that other programs used during the run; None
             if it was not measured.
         folder: the folder of the run, such as `runs/digits-1`; None if it was not written.
-        passes: with a stream, the number of its passes that this run has begun or continued.
+        passes: with a stream, the number of its passes that this run has begun or continued; None
+            without a stream.
         best: the path of the checkpoint with the best evaluation; None without checkpoints
             or evaluations. `placer.predict`, `placer.export` and `init_params` accept it.
             In a resumed run, it may be in the folder of the earlier run. In a run on
@@ -140,7 +141,7 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
     table_counted: dict[str, dict[str, int]] = {}
     table_bytes: dict[str, dict[str, int]] = {}
     best: str | None = None
-    passes: int = 0
+    passes: int | None = None
     restarts: tuple[Restart, ...] = ()
 
     def __repr__(self) -> str:
@@ -151,7 +152,7 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
             if self.has_trained
             else f"Result: {self.steps:,} steps; nothing was left to train"
         ]
-        last = "last pass" if self.passes else "last epoch"
+        last = "last epoch" if self.passes is None else "last pass"
         for what, metrics in ((last, self.metrics), ("evaluation", self.eval)):
             if metrics:
                 shown = "  ".join(f"{k} {value:.4g}" for k, value in metrics.items())

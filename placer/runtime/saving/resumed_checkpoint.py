@@ -193,7 +193,7 @@ def resume(
         progress = replace(progress, stream=stream, best=best, stopping=stopping)
     if checkpoint is not None:
         manifest = checkpoint.manifest
-        event = Resumed(progress.step, choice.path)
+        event = Resumed(progress.step, choice.path, is_stream=is_stream)
         if choice.has_new_rows or choice.skips_pass:
             left_out = rows_left(manifest)
             event = replace(event, epoch=progress.epoch + 1, left_out=left_out)

@@ -226,7 +226,8 @@ def check_not_later(manifest: Manifest, total_steps: int) -> None:
         raise CheckpointError(
             f"the checkpoint is of step {done}, but the run ends after step"
             f" {total_steps}",
-            hint="set a later last step with --steps or train.epochs",
+            hint="set a later last step with --steps"
+            + (" or train.epochs" if manifest.progress.stream is None else ""),
         )
 
 

@@ -356,7 +356,7 @@ def _finish(training: Training) -> Result | None:
         table_counted=of_nodes(lambda counts: counts.counted),
         table_bytes=of_nodes(lambda counts: counts.nbytes),
         best=str(checkpoints.best) if checkpoints and checkpoints.best else None,
-        passes=training.stream.begun if training.stream is not None else 0,
+        passes=training.stream.begun if training.stream is not None else None,
     )
     execution.report(result)
     settle(execution)

@@ -266,7 +266,8 @@ class Training:
     def _why_nothing_is_left(self, done: int) -> str:
         """Return why a continued run has no steps left; empty if it has steps."""
         if done == self.steps.total:
-            return "it was the last step; --steps or train.epochs sets a later one"
+            setting = "--steps or train.epochs" if self.stream is None else "--steps"
+            return f"it was the last step; {setting} sets a later one"
         if self.watches.is_exhausted:
             return "train.early_stopping has ended the run there"
         return ""

@@ -22,6 +22,7 @@ from placer.runtime.control.events import (
     Resumed,
     State,
     Step,
+    format_output,
 )
 from placer.runtime.control.options import Options
 from placer.runtime.process.threads import run_in_threads
@@ -210,6 +211,7 @@ def test_a_changed_file_of_an_open_pass_has_two_ways_out(stream, built, tmp_path
     assert passes(events) == [(3, 8, 4)]
     (resumed,) = (each for each in events if isinstance(each, Resumed))
     assert (resumed.epoch, resumed.left_out) == (3, 4)
+    assert "with pass 3; 4 rows of pass 2 are left out" in format_output(resumed)
     with pytest.raises(PlacerError, match="leave out nothing"):
         stream(until="now", skip_pass=True)
 
