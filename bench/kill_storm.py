@@ -2,11 +2,12 @@
 
 Half of the kills wait for a process that reports a certain state, such as a load or a
 compilation; the others come at any time. One kill of ten takes a second process. Parameters
-and history must be equal, bit for bit. An asynchronous run is compared with the replay of its
-recorded order. The processes that live on must not grow: their threads and descriptors are
+and history must be equal, bit for bit. A run has kills for the given seconds, then stops; the
+other run has as many steps. An asynchronous run has a fixed number of steps, and is compared with
+the replay of its recorded order. The processes that live on must not grow: their threads and descriptors are
 counted in each attempt, and their memory is measured.
 
-    python bench/kill_storm.py FOLDER                       # all cases, some 80 minutes
+    python bench/kill_storm.py FOLDER                       # all cases, over two hours
     python bench/kill_storm.py FOLDER digits --seconds 180 --gap 3 12 --seed 1
 
 The status is 1 where a run differs, or where a process has grown.
@@ -38,9 +39,12 @@ from placer.runtime.control.events import Event, NodeWarning, Recovered, State, 
 SPECS = Path(__file__).parents[1] / "specs"
 RESTARTS = 50
 CALIBRATION = 300
-"""The steps of a run from which follows how many steps the others have."""
+"""The steps of a run from which follows how many steps an asynchronous one has."""
 SHARE = 0.5
-"""The share of the seconds of a storm in which a run without it would do its steps."""
+"""The share of the seconds of a storm in which an asynchronous run without it would do its
+steps."""
+NO_END = 10**9
+"""The number of steps of a run that is stopped."""
 PATIENCE = 6.0
 """Seconds that a kill waits for its state. A run without failures has only few states."""
 GROWN = 1.05
@@ -238,11 +242,28 @@ class Storm:
         return has_grown
 
 
+class StopAfter:
+    """Stops a run after some seconds of training."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._begun = seconds, 0.0
+
+    def on_step(self, record: placer.Record) -> object:
+        now = time.monotonic()
+        self._begun = self._begun or now
+        return placer.STOP if now - self._begun > self._seconds else None
+
+
 def run(
-    build: Path, folder: Path, steps: int, storm: Storm | None, case: Case
+    build: Path,
+    folder: Path,
+    steps: int,
+    storm: Storm | None,
+    case: Case,
+    seconds: float = 0.0,
 ) -> dict[str, Any]:
-    """Run a build; return its history and the bytes of its last checkpoint, or of its
-    parameters if it has no fixed order."""
+    """Run a build for a number of steps, or stop it after some seconds. Return its history and the
+    bytes of its last checkpoint, or of its parameters if it has no fixed order."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     read = events_read()
@@ -272,6 +293,7 @@ def run(
             checkpoint=folder / "kept",
             history=folder / "history.jsonl",
             logs=folder / "logs",
+            callbacks=[StopAfter(seconds)] if seconds else [],
             **options,
         )
     finally:
@@ -280,9 +302,12 @@ def run(
     history = [json.loads(line) for line in lines]
     for line in history:
         line.pop("seconds", None)
+    history[-1].pop(
+        "eval", None
+    )  # a run that is stopped does not evaluate its last step
     files = {}
     if not case.is_ordered:  # the replay saves at other positions of the order
-        last = folder / "kept" / f"step-{steps:06}"
+        last = folder / "kept" / f"step-{result.steps:06}"
         files = {
             path.name: path.read_bytes()
             for path in last.iterdir()
@@ -294,6 +319,7 @@ def run(
         "history": history,
         "files": files,
         "seconds": time.monotonic() - begin,
+        "steps": result.steps,
         "restarts": len(result.restarts),
     }
 
@@ -307,6 +333,18 @@ def events_read(value: Any = None) -> Any:
     return supervise.read_event
 
 
+def _steps(build: Path, seconds: float) -> int:
+    """Return the number of steps that a run does in its share of some seconds."""
+    times: list[float] = []
+    placer.launch(
+        build,
+        steps=CALIBRATION,
+        return_params=False,
+        watch=lambda e: times.append(e.seconds) if isinstance(e, Step) else None,
+    )
+    return max(CALIBRATION, int(CALIBRATION / times[-1] * seconds * SHARE))
+
+
 def disturb(name: str, case: Case, args: argparse.Namespace) -> bool:
     """Run a case with and without kills; return True if all is as it must be."""
     folder = args.folder / name
@@ -317,22 +355,13 @@ def disturb(name: str, case: Case, args: argparse.Namespace) -> bool:
     build = folder / "build"
     placer.compile(spec, build, overrides=case.settings)
     begin = time.monotonic()
-    times: list[float] = []
-    placer.launch(
-        build,
-        steps=CALIBRATION,
-        return_params=False,
-        watch=lambda e: times.append(e.seconds) if isinstance(e, Step) else None,
-    )
-    rate = CALIBRATION / times[-1]
-    steps = max(CALIBRATION, int(rate * args.seconds * SHARE))
-    print(f"{name}: {steps} steps, {rate:.0f} a second, seed {args.seed}", flush=True)
     storm = Storm(random.Random(args.seed), tuple(args.gap))
-    if not case.is_ordered:
-        plain = run(build, folder / "plain", steps, None, case)
-    disturbed = run(build, folder / "storm", steps, storm, case)
+    steps, stops_after = NO_END, args.seconds
     if case.is_ordered:
-        plain = run(build, folder / "plain", steps, None, case)
+        steps, stops_after = _steps(build, args.seconds), 0.0
+    print(f"{name}: seed {args.seed}", flush=True)
+    disturbed = run(build, folder / "storm", steps, storm, case, stops_after)
+    plain = run(build, folder / "plain", disturbed["steps"], None, case)
     differ = [
         file
         for file, found in plain["files"].items()
@@ -342,8 +371,8 @@ def disturb(name: str, case: Case, args: argparse.Namespace) -> bool:
     has_grown = storm.grown()
     verdict = "equal" if is_same else f"DIFFERENT: {differ or 'history'}"
     print(
-        f"{name}: {sum(storm.killed.values())} kills, {disturbed['restarts']} restarts in"
-        f" {disturbed['seconds']:.0f} s ({plain['seconds']:.0f} s without);"
+        f"{name}: {disturbed['steps']} steps, {sum(storm.killed.values())} kills,"
+        f" {disturbed['restarts']} restarts in {disturbed['seconds']:.0f} s ({plain['seconds']:.0f} s without);"
         f" {verdict}"
         f" ({time.monotonic() - begin:.0f} s in all)\n  {dict(storm.killed)}",
         flush=True,
