@@ -19,6 +19,7 @@ from placer.checkpoint.folder import list_checkpoints
 from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError, PlacerError, RunError
 from placer.plan.plan import read_plan
+from placer.report.outcome import result_json, result_lines
 from placer.runtime.control.options import Options
 from placer.runtime.process.threads import run_in_threads
 from placer.runtime.saving import resumed_tables
@@ -136,10 +137,14 @@ def test_an_asynchronous_run_saves_and_continues(tmp_path):
     run_in_threads(made, Options(checkpoint=saved, steps=6))
     result = run_in_threads(made, Options(resume=saved, checkpoint=saved))
     assert result.steps == 12
-    assert (
-        rows_of(saved / "step-000012", "emb.table").keys()
-        >= rows_of(saved / "step-000006", "emb.table").keys()
+    before, after = (
+        rows_of(saved / f"step-0000{step}", "emb.table").keys() for step in ("06", "12")
     )
+    assert after >= before
+    counts = json.loads(result_json(result))["tables"]["emb.table"]
+    assert (counts["since"], counts["admitted"]) == (6, len(after) - len(before))
+    text = f"table emb.table  {len(after)} rows  since step 6: {counts['admitted']} admitted"
+    assert text in "\n".join(result_lines(result))
 
 
 # The last batch of an epoch, before the checkpoint, has a row of one worker, or of each.
