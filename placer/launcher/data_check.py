@@ -14,7 +14,6 @@ from placer.plan.plan import DATA, NodePlan, Plan, data_root, read_sources
 from placer.plan.settings.data.columns import in_natural_order
 from placer.plan.settings.data.source import RowSource
 from placer.plan.settings.data.sources import POSITION
-from placer.readers.streams.names import list_stream
 from placer.runtime.prediction.column_errors import outputs_named
 from placer.runtime.prediction.request import PredictionRequest, rows_of
 from placer.system.callsite import warn_at_caller
@@ -125,6 +124,9 @@ def _check_rows(
 def _first_file(data: RowSource, folder: Path) -> RowSource | None:
     """Return the first file of a stream as a source. Without a file, warn and return None."""
     source, stream = data.parsed, data.stream
+    # `import placer` imports this module, and does without numpy.
+    from placer.readers.streams.names import list_stream
+
     files = in_natural_order(list_stream(data, _folder_of_files(folder)))
     if not files:
         marker = "" if stream is None else stream.folder

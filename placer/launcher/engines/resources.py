@@ -15,7 +15,6 @@ from placer.plan.settings.data.sources import Source
 from placer.plan.settings.data.stream import Stream
 from placer.plan.settings.data.window import Window
 from placer.plan.settings.sparse.row_bytes import table_bytes
-from placer.readers.streams.names import list_stream, unit_of
 from placer.system.files.globs import matching_files
 
 BASE_BYTES: Final = 512 << 20
@@ -102,6 +101,9 @@ def _rows(source: RowSource, data: Path) -> int:
 
 def _largest_pass(source: RowSource, stream: Stream, data: Path) -> int:
     """Return the bytes of the largest files that a pass of a stream can have so far."""
+    # `import placer` imports this module, and does without numpy.
+    from placer.readers.streams.names import list_stream, unit_of
+
     units: Counter[str] = Counter()
     for path in list_stream(source, data):
         with suppress(OSError):  # it is gone

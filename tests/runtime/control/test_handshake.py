@@ -87,7 +87,8 @@ def test_an_option_that_one_node_lacks_is_refused(
 def test_an_option_with_different_values_is_refused(
     option: Option, tmp_path: Path
 ) -> None:
-    values = {"steps": (5, 7), "restarts": (5, 7), "trace_steps": ("1:2", "3:4")}
+    numbers = dict.fromkeys(("steps", "passes", "restarts"), (5, 7))
+    values = {**numbers, "trace_steps": ("1:2", "3:4")}
     one, two = values.get(option.name, ("5s", "7s"))
     with pytest.raises(RunError, match=rf"{one} on {CONTROL}; {two} on {OTHER}"):
         shake_hands({option.name: one}, {option.name: two})
