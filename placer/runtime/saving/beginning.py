@@ -78,7 +78,8 @@ def begin_attempt(execution: Execution, contexts: ExitStack) -> Beginning:
     """
     options, settings = execution.options, execution.checkpointing
     named, is_own = options.resume, False
-    begun = Beginning(named is not None, named=named)
+    resumed = named if execution.is_control else None
+    begun = Beginning(named is not None, named=resumed)
     contexts.callback(lambda: begun.lock.close())
     if settings is None:
         return begun

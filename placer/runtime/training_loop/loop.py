@@ -94,6 +94,7 @@ class Training:
             start = self.steps.start_at(first, execution.attempt, workers)
             execution.report(start)
         if not why and self.stream is not None:
+            self.execution.common_step.first = first
             stops = self._enter_pass(Drained(first - 1))
             if stops and self.steps.total is None:  # while it waited for a file
                 return
