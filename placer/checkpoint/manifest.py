@@ -262,6 +262,7 @@ class StreamPosition(Struct, frozen=True):
             in turn.
         rows: the number of rows of all passes so far.
         left_out: the number of these rows that fill no batch.
+        warned: the late and the changed files that the run has warned of.
     """
 
     current: StreamPass
@@ -270,6 +271,7 @@ class StreamPosition(Struct, frozen=True):
     last: str
     rows: Size
     left_out: Size
+    warned: tuple[str, ...] = ()
 
 
 class Progress(Struct, frozen=True):

@@ -44,6 +44,7 @@ class FileStream:
     Attributes:
         trained: the size of each file of the chosen passes and of those before, by path.
         last: the last name of a pass in turn.
+        warned: the late and the changed files that were found so far.
         listing_seconds: the time that the last listing took.
     """
 
@@ -59,6 +60,7 @@ class FileStream:
         at_start: Set[str] | None = None,
         passes_left: int | None = None,
         earlier: PassFile | None = None,
+        warned: Sequence[str] = (),
         report: Callable[[int], None] = ignore_progress,
     ) -> None:
         """List the files.
@@ -73,12 +75,14 @@ class FileStream:
             at_start: the files that count for `now`; by default, those that exist.
             passes_left: the largest number of passes to choose, or None.
             earlier: a file of an earlier pass, whose columns all files must have.
+            warned: late and changed files that are known.
             report: called with the number of rows of a `csv:` file counted so far.
 
         Raises:
             DataError: if `until` is not valid, or a folder cannot be listed.
         """
         self.trained, self.last = dict(trained), last
+        self.warned = set(warned)
         self.listing_seconds = 0.0
         self._data, self._folder = data, folder
         self._request = make_request(data, columns, folder, ReadOptions(report=report))
@@ -86,10 +90,10 @@ class FileStream:
         self._passes_left = inf if passes_left is None else passes_left
         self._facts: dict[str, tuple[tuple[int, int, int], PassFile]] = {}
         self._keys: dict[str, tuple[_Key, _Key]] = {}
-        self._known_late: set[str] = set()
         self._late: list[str] = []
         self._changed: list[str] = []
-        self._to_compare = deque(reversed(self.trained))
+        compared = [path for path in self.trained if path not in self.warned]
+        self._to_compare = deque(reversed(compared))
         self._at_start: Set[str] | None = None
         self._until, self._is_reached = None, False
         if until == NOW:
@@ -187,14 +191,14 @@ class FileStream:
             names &= self._at_start
         self._compare_sizes(names)
         if self._stream.late == "skip":
-            names -= self._known_late
+            names -= self.warned
         new = sorted(names - self.trained.keys(), key=self._key)
         late: list[str] = []
         if self.last:
             end = self._key(self.last)[0]
             late = [*takewhile(lambda path: self._key(path)[0] <= end, new)]
-        fresh = [path for path in late if path not in self._known_late]
-        self._known_late.update(fresh)
+        fresh = [path for path in late if path not in self.warned]
+        self.warned.update(fresh)
         self._late += fresh
         in_turn = groupby(new[len(late) :], lambda path: self._key(path)[0])
         units = [[*paths] for _, paths in in_turn]
@@ -220,6 +224,7 @@ class FileStream:
                 self._to_compare.append(path)
             else:
                 self._changed.append(path)
+                self.warned.add(path)
 
     def _fill(
         self, number: int, late: Sequence[str], units: Sequence[Sequence[str]]

@@ -84,6 +84,7 @@ class ChosenPasses:
                 at_start=self._at_start(reading.data, reading.folder),
                 passes_left=None if count is None else max(0, first + count - 1 - last),
                 earlier=position.current.files[0] if position is not None else None,
+                warned=position.warned if position is not None else (),
                 report=execution.report_rows,
             )
         self._chosen: deque[StreamPass] = deque()
@@ -96,6 +97,11 @@ class ChosenPasses:
     def pause(self) -> float:
         """The seconds until the files should be listed again."""
         return max(OFTEN, LISTING_SHARE * self._files.listing_seconds)
+
+    @property
+    def warned(self) -> tuple[str, ...]:
+        """The late and the changed files that the run has warned of."""
+        return tuple(sorted(self._files.warned))
 
     def take(self) -> StreamPass | None:
         """Return the next pass; None if its files are not there yet, or it cannot follow."""

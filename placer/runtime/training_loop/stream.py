@@ -345,4 +345,5 @@ def _moved(
         before.last if present.is_late else present.files[-1].path,
         (position.rows if position is not None else 0) + present.rows,
         (position.left_out if position is not None else 0) + left_out,
+        chosen.warned,
     )

@@ -120,13 +120,14 @@ def test_a_stream_that_stops_in_and_after_passes_has_the_same_bits(
 
 
 def test_a_stop_ends_the_wait_for_a_file(stream, built, tmp_path, monkeypatch):
-    """Without files, and after two of them."""
-    stops = iter([[], [1, 2], [3]])
+    """Without files, after two of them, and before the first pass of a later command."""
+    stops = iter([[], [1, 2], [], [3]])
     for files in stops:
         for number in files:
             write_file(tmp_path, number, ROWS[number])
         events: list[Event] = []
-        before = len(list_checkpoints(tmp_path / "kept")) if files else 0
+        kept = tmp_path / "kept"
+        before = len(list_checkpoints(kept)) if kept.exists() else 0
         waits = [False]
 
         def watch(event: Event, events=events, waits=waits) -> None:
@@ -145,7 +146,7 @@ def test_a_stop_ends_the_wait_for_a_file(stream, built, tmp_path, monkeypatch):
             interrupts=lambda waits=waits: int(waits[0]),
         )
         # The pass is saved before the wait, and once.
-        after = len(list_checkpoints(tmp_path / "kept"))
+        after = len(list_checkpoints(kept))
         assert after - before == (1 if files else 0)
     assert passes(events) == [(3, 9, 4)]
     check_equal(tmp_path / "end", built[1])
@@ -182,6 +183,10 @@ def test_a_late_file_is_named_once_and_not_trained(stream, built, tmp_path):
         e.message for e in events if isinstance(e, NodeWarning) and "late" in e.message
     ]
     assert late == ["npz:clicks/day-0.npz is late; it is not trained"]
+    write_file(tmp_path, 6, 8)
+    events.clear()
+    assert stream(events, until="now").steps == 18
+    assert not [e for e in events if isinstance(e, NodeWarning) and "late" in e.message]
 
 
 def test_a_damaged_file_ends_the_run_at_the_pass_before(stream, built, tmp_path):
