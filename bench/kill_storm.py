@@ -224,15 +224,15 @@ class Storm:
         has_grown = False
         for (node, process), attempts in self.samples.items():
             kept = [*attempts.values()]
-            if len(kept) < 3:
+            if len(kept) < 4:
                 continue
             first, last = kept[1], kept[-1]
             # A short attempt may have only samples from the writing of a checkpoint.
             lasting = kept[-2:]
             grown = (
                 min(s.descriptors for s in lasting)
-                > max(s.descriptors for s in kept[:2])
-                or min(s.threads for s in lasting) > max(s.threads for s in kept[:2])
+                > max(s.descriptors for s in kept[:3])
+                or min(s.threads for s in lasting) > max(s.threads for s in kept[:3])
                 or last.memory > max(GROWN * first.memory, first.memory + SETTLED)
             )
             has_grown |= grown
