@@ -214,6 +214,8 @@ def test_a_changed_file_of_an_open_pass_has_two_ways_out(stream, built, tmp_path
     assert passes(events) == [(3, 8, 4)]
     (resumed,) = (each for each in events if isinstance(each, Resumed))
     assert (resumed.epoch, resumed.left_out) == (3, 4)
+    assert resumed.last == "clicks/day-2.npz"
+    assert {each.pass_end for each in events if isinstance(each, State)} == {0, 11}
     assert "with pass 3; 4 rows of pass 2 are left out" in format_output(resumed)
     with pytest.raises(PlacerError, match="leave out nothing"):
         stream(until="now", skip_pass=True)
