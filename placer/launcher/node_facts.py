@@ -21,6 +21,7 @@ class NodeFacts:
         self._waits: dict[str, WaitCounts] = {}
         self._before: dict[str, WaitCounts] = {}
         self._tables: dict[str, dict[str, TableCounts]] = {}
+        self._pass_ends: dict[str, int] = {}
         self._staleness: dict[str, dict[str, int]] = {}
         self._geo_staleness: dict[str, dict[str, int]] = {}
 
@@ -28,12 +29,17 @@ class NodeFacts:
         """Add a report of a node."""
         if state.tables:
             self._tables[state.node] = state.tables
+            self._pass_ends[state.node] = state.pass_end
         if state.staleness:
             self._staleness[state.node] = state.staleness
         if state.geo_staleness:
             self._geo_staleness[state.node] = state.geo_staleness
         if state.waits.samples:
             self._waits[state.node] = state.waits
+
+    def has_ended(self, step: int) -> bool:
+        """Return whether all nodes with sparse tables have ended the pass with this last step."""
+        return all(end >= step for end in self._pass_ends.values())
 
     def take(self) -> dict[str, Any]:
         """Return the facts for the history line of an evaluation, and begin new shares.

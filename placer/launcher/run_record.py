@@ -108,6 +108,7 @@ class RunRecord:
         self._load = OtherLoad() if is_here else None
         self._resumed: Resumed | None = None
         self._pass: PassBegun | None = None
+        self._end_of_pass: dict[str, Any] | None = None  # waits for the nodes' counts
         self._summary = RunSummary(command)
         self._result: Result | None = None
         self._best: str | None = None
@@ -162,10 +163,14 @@ class RunRecord:
                 if begun is not None and event.step == begun.last_step:
                     line["pass"] = pass_facts(begun, event)
                 self._summary.add(line)
-                if self._history is not None:
-                    has_facts = event.eval is not None or "pass" in line
-                    facts = self._facts.take() if has_facts else {}
+                self._add_end_of_pass()
+                if "pass" in line:
+                    self._end_of_pass = line
+                elif self._history is not None:
+                    facts = self._facts.take() if event.eval is not None else {}
                     self._history.add({**line, **facts})
+                if self._is_end_counted():
+                    self._add_end_of_pass()
             case Result():
                 self._result = event
                 if self.folder is None:
@@ -184,6 +189,8 @@ class RunRecord:
                 return
             case State():
                 self._facts.add(event)
+                if self._is_end_counted():
+                    self._add_end_of_pass()
                 self._tables.add(event)
                 if self._load is not None:
                     self._load.add(event)
@@ -216,6 +223,17 @@ class RunRecord:
                 always = isinstance(event, _ALWAYS_KEPT)
                 self._add_event(msgspec.to_builtins(event), always=always)
         self._flush()
+
+    def _add_end_of_pass(self) -> None:
+        """Add the last step of a pass to the history, unless it was added."""
+        line, self._end_of_pass = self._end_of_pass, None
+        if line is not None and self._history is not None:
+            self._history.add({**line, **self._facts.take()})
+
+    def _is_end_counted(self) -> bool:
+        """Whether all nodes have reported their counts at the end of a pass."""
+        line = self._end_of_pass
+        return line is not None and self._facts.has_ended(line["step"])
 
     def _add_event(self, event: dict[str, Any], *, always: bool = False) -> None:
         line = {"time": round(time.time(), 3), **event}
@@ -253,6 +271,7 @@ class RunRecord:
 
     def _go_back(self, step: int) -> None:
         """Remove the steps after a step, because other steps will replace them."""
+        self._add_end_of_pass()
         if self.folder is None:
             return
         if self._history is not None:
@@ -261,6 +280,7 @@ class RunRecord:
 
     def _change_build(self, build: Path) -> None:
         """Note that the run goes on with the nodes of another build."""
+        self._add_end_of_pass()
         facts = {
             "settings": settings_of(build, read_plan(build)),
             "build": str(build.resolve()),
@@ -296,6 +316,7 @@ class RunRecord:
         if self.folder is None:
             self._open()
         assert self.folder is not None
+        self._add_end_of_pass()
         if self.has_trained or not _has_finished(self.folder):
             self._tables.write(self.folder)
             write_json(self.folder / RESULT, self._end(error))

@@ -35,6 +35,7 @@ from placer.runtime.control.events import (
     PassBegun,
     Predicted,
     Recovered,
+    Resumed,
     Start,
     State,
     Step,
@@ -344,18 +345,22 @@ def test_a_stream_shows_passes_and_waits_instead_of_a_total(terminal: Console) -
             lines(event)
         return lines_of(out)[before:]
 
-    def states(state: str, number: int) -> list[State]:
+    def states(state: str, number: int, end: int = 0) -> list[State]:
         tables = {"emb": TableCounts(admitted=counts[0], forgotten=counts[1])}
         return [
             State("worker:0", state, number),
-            State("ps:0", state, number, tables=tables),
+            State("ps:0", state, number, tables=tables, pass_end=end),
         ]
 
     def trained(first: int, number: int, loss: float = 0.0) -> Step:
         seconds, metrics = 0.25 * number, {"loss": loss} if loss else None
         return Step(number, first, {"loss": 1.0}, None, 9, seconds, 0.0, {}, metrics)
 
-    show(Start(1, 0, 0, 0, 100), *states("compiling", 0))
+    show(Resumed(0, "kept/step-000000", is_stream=True, last="12.csv"))
+    show(Start(1, 0, 0, 0, 100), *states("compiling", 0), *states(WAITING_FOR_FILE, 0))
+    head = screen(table, 90, 24)
+    assert head[1].endswith("━ 0:00 elapsed")
+    assert "waiting for a file after 12.csv (0 s)" in head
     show(PassBegun(1, 1, 3, ("13.csv",), 300, 7))
     for number in (1, 2):
         clock.now += 2.0
@@ -372,7 +377,7 @@ def test_a_stream_shows_passes_and_waits_instead_of_a_total(terminal: Console) -
     counts[0] = 40
     assert show(trained(1, 3, 0.5), *states("running", 3)) == []
     counts[1] = 4
-    first, wait, *_ = [*show(*states(WAITING_FOR_FILE, 3)), ""]
+    first, wait, *_ = [*show(*states(WAITING_FOR_FILE, 3, 3)), ""]
     assert (first, wait) == (
         "pass 1  13.csv  3 steps  300 rows (7 left over)  loss 0.5  400 samples/s"
         "  40 new rows, 4 removed",
@@ -381,7 +386,7 @@ def test_a_stream_shows_passes_and_waits_instead_of_a_total(terminal: Console) -
     waits = []
     for _ in range(45):
         clock.now += 60.0
-        waits += show(*states(WAITING_FOR_FILE, 3))
+        waits += show(*states(WAITING_FOR_FILE, 3, 3))
     assert waits == [
         f"waiting for a file after 13.csv ({minutes} min)"
         for minutes in (1, 2, 4, 8, 16, 32)
@@ -389,16 +394,23 @@ def test_a_stream_shows_passes_and_waits_instead_of_a_total(terminal: Console) -
     assert "waiting for a file after 13.csv (45 min)" in screen(table, 90, 24)
     assert [table.is_due() for _ in range(2)] == [True, False]
 
+    clock.now += 60.0
+    assert show(State("worker:0", "running", 3)) == []  # the other node follows
     show(PassBegun(2, 4, 2, ("14.csv", "15.csv"), 200, 0, 2700.0))
     assert table.is_due()
+    # The counts at the end of a pass may come before its last step.
     counts[0] += 2
-    show(trained(2, 4), trained(2, 5, 0.25), State("ps:0", "failed", 5))
+    show(trained(2, 4), *states("running", 5, 5))
+    counts[0] += 100
+    assert show(*states("running", 5, 5), trained(2, 5, 0.25)) == [
+        "pass 2  14.csv to 15.csv (2 files)  2 steps  200 rows  loss 0.25  400 samples/s"
+        "  2 new rows, 0 removed  waited 45 min"
+    ]
+    show(PassBegun(3, 6, 1, ("16.csv",), 100), trained(3, 6), *states("failed", 6, 5))
     with lines:  # at the end, the last line is written in any case
         pass
-    assert "pass 2  14.csv to 15.csv (2 files)  2 steps  200 rows  loss 0.25" in [
-        each.partition("  400 samples/s")[0] for each in lines_of(out)
-    ]
-    assert table.run.position() == "step 5  pass 2, 2 of 2 steps"
+    assert "100 new rows, 0 removed" in lines_of(out)[-1]
+    assert table.run.position() == "step 6  pass 3, 1 of 1 steps"
 
 
 def test_the_last_step_of_a_stream_is_shown_if_it_is_known() -> None:
@@ -414,6 +426,9 @@ def test_the_last_step_of_a_stream_is_shown_if_it_is_known() -> None:
     clock.now += 61.0
     run.update(step(4, seconds=64.0))
     assert "1.0 steps/s" in run.rates()
+    run = view()
+    run.update(Start(41, 100, 0))
+    assert (run.position(), run.share) == ("step 40 of 100", 0.4)
 
 
 def test_every_size_of_a_terminal_is_enough(terminal: Console) -> None:

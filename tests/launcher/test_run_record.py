@@ -457,12 +457,18 @@ def test_evaluations_have_the_waits_of_nodes_and_the_counts_of_servers(
 def test_the_last_step_of_a_pass_has_its_files_and_metrics(tmp_path: Path) -> None:
     names = ("29/13.csv", "29/14.csv")
     begun = PassBegun(12, 4, 2, names, 16, left_out=3, waited=2.5)
-    state = State("ps:0", "running", 5, tables={"emb": TableCounts(admitted=9)})
+    counts = (
+        {"emb": TableCounts(admitted=9)},
+        {"emb": TableCounts(admitted=9, forgotten=2)},
+    )
+    state, at_end = (State("ps:0", "running", 5, tables=each) for each in counts)
+    at_end = replace(at_end, pass_end=5)
+    later = replace(at_end, tables={"emb": TableCounts(admitted=11)})
     ends = step(5, epoch_metrics={"loss": 0.25})
     settings = {"data.train.stream.files": 2}
     command = replace(COMMAND, settings=settings)
     with RunRecord(lambda _: tmp_path, command) as running:
-        for event in (begun, step(4), state, ends, step(6)):
+        for event in (begun, step(4), state, ends, at_end, later, step(6)):
             running.note(event)
     before, last, after = lines_of(tmp_path / "history.jsonl")
     assert "pass" not in {*before, *after}
@@ -475,7 +481,10 @@ def test_the_last_step_of_a_pass_has_its_files_and_metrics(tmp_path: Path) -> No
         "waited": 2.5,
         "metrics": {"loss": 0.25},
     }
-    assert last["tables"]["emb"]["admitted"] == 9
+    assert (last["tables"]["emb"]["admitted"], last["tables"]["emb"]["forgotten"]) == (
+        9,
+        2,
+    )
     shown = about_run(read_run(tmp_path))
     assert shown["last pass"] == "1, 29/13.csv to 29/14.csv (2 files), 16 rows"
 

@@ -128,8 +128,10 @@ def _node(arguments: tuple[Any, ...]) -> str:
 def _watch_states() -> None:
     report = Execution.report_state
 
-    def report_state(execution: Execution, state: str | None = None) -> None:
-        report(execution, state)
+    def report_state(
+        execution: Execution, state: str | None = None, *, pass_end: int | None = None
+    ) -> None:
+        report(execution, state, pass_end=pass_end)
         if state is not None:
             reach(execution.me.name, f"state {state}")
 

@@ -94,6 +94,7 @@ class FileStream:
         self._changed: list[str] = []
         compared = [path for path in self.trained if path not in self.warned]
         self._to_compare = deque(reversed(compared))
+        self._under_way: set[str] = set()
         self._at_start: Set[str] | None = None
         self._until, self._is_reached = None, False
         if until == NOW:
@@ -130,6 +131,7 @@ class FileStream:
 
     def take(self, stream_pass: StreamPass) -> None:
         """Count the files of a pass as trained, such as one that was announced before."""
+        self.begin(stream_pass)
         for file in stream_pass.files:
             self.trained[file.path] = file.size
             self._to_compare.append(file.path)
@@ -142,6 +144,14 @@ class FileStream:
             units = (unit_of(self._data, file.path) for file in stream_pass.files)
             if self._until is not None:
                 self._is_reached = any(map(self._until.is_reached, units))
+
+    def begin(self, stream_pass: StreamPass) -> None:
+        """Do not compare the sizes of the files of a pass until it ends: its readers do."""
+        self._under_way.update(file.path for file in stream_pass.files)
+
+    def end(self, stream_pass: StreamPass) -> None:
+        """Note that all steps of a chosen pass are done."""
+        self._under_way.difference_update(file.path for file in stream_pass.files)
 
     def is_last(self) -> bool:
         """Return whether no pass of this command can follow the chosen ones."""
@@ -160,7 +170,8 @@ class FileStream:
         return found
 
     def changed(self) -> tuple[str, ...]:
-        """Return the trained files that were found to have another size since the last call."""
+        """Return the files of ended passes that were found to have another size since the last
+        call."""
         found, self._changed = tuple(self._changed), []
         return found
 
@@ -217,7 +228,7 @@ class FileStream:
         for _ in range(min(_SIZES, len(self._to_compare))):
             path = self._to_compare.popleft()
             size = self.trained[path]
-            if path in names:
+            if path in names and path not in self._under_way:
                 with suppress(OSError):  # it is gone
                     size = os.stat(self._folder / path).st_size
             if size == self.trained[path]:

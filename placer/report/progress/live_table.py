@@ -200,10 +200,7 @@ class LiveTable:
         run, width = self.run, self.console.width
         yield self._title()
         times = ", ".join(run.times())
-        has_end = run.start is None or run.start.last_step
-        end = self._line(
-            f"{run.share:4.0%}{'' if has_end else ' of the pass'}  {times}"
-        )
+        end = self._line(run.share_text() + times)
         bar = Table.grid(padding=(0, 1))
         bar.add_row(
             ProgressBar(1.0, run.share, width=max(1, width - len(end) - 1)), end

@@ -9,15 +9,13 @@ from typing import Final, TypeAlias
 
 from placer.report.numbers import format_count, format_metrics, plural
 from placer.runtime.control.events import (
-    AFTER_LAST_BARRIER,
-    SAVING,
-    STILL_WRITING,
     WAITING_FOR_FILE,
     Event,
     FewerNodes,
     Left,
     PassBegun,
     Recovered,
+    Resumed,
     State,
     Step,
 )
@@ -31,28 +29,29 @@ SHOWN_WAIT: Final = 1.0
 """Shorter waits for the files of a pass are not shown, in seconds."""
 Fields: TypeAlias = Sequence[str]
 """The parts of a line."""
-_AFTER_A_PASS: Final = (WAITING_FOR_FILE, SAVING, STILL_WRITING, *AFTER_LAST_BARRIER)
 
 
 @dataclass(slots=True)
 class PassView:
     """The current pass of a stream, and a line for each pass that has ended.
 
-    The line follows once all nodes with sparse tables have reported after the last step of the
-    pass, so it counts the rows that they forgot then. Counts of a shorter pass than the time
-    between two reports are partly those of its neighbors.
+    The line follows once all nodes with sparse tables have reported the end of the pass, so it
+    counts the rows that they forgot then.
 
     Attributes:
         current: The pass that began last; None before the first one.
+        last: The last file that an earlier command has trained in turn.
         lines: The lines of the last passes.
     """
 
     current: PassBegun | None = None
+    last: str = ""
     lines: deque[Fields] = field(default_factory=lambda: deque(maxlen=MOST_LINES))
     _new_lines: list[Fields] = field(default_factory=list)
     _steps: _StepsOfPass | None = None
     _ended: _StepsOfPass | None = None
     _counts: dict[str, TableCounts] | None = field(default_factory=dict)
+    _at_end: dict[str, State] = field(default_factory=dict)
     _waiting: set[str] = field(default_factory=set)
     _waits_since: float | None = None
 
@@ -66,8 +65,11 @@ class PassView:
             if self._steps.add(event):
                 self.finish(states)
                 self._ended, self._steps = self._steps, None
+        elif isinstance(event, Resumed):
+            self.last = event.last
         elif isinstance(event, Left | FewerNodes | Recovered):
             self._counts = None  # a process counts from its start
+            self._at_end.clear()
             self._waiting.clear()
             self._waits_since = None
         elif isinstance(event, State):
@@ -77,11 +79,13 @@ class PassView:
                 self._waits_since = None
             elif self._waits_since is None:
                 self._waits_since = now
-        is_report = isinstance(event, Step) or (
-            isinstance(event, State) and bool(event.tables)
-        )
-        if self._ended is not None and is_report and self._ended.is_counted(states):
-            self.finish(states)
+            before = self._at_end.get(event.node)
+            if event.pass_end != (before.pass_end if before is not None else 0):
+                self._at_end[event.node] = event
+        if self._ended is not None and isinstance(event, Step | State):
+            at_end = {node: self._at_end.get(node, states[node]) for node in states}
+            if self._ended.is_counted(at_end):
+                self.finish(at_end)
 
     def finish(self, states: Mapping[str, State]) -> None:
         """Add the line of the pass that has ended, unless it was added."""
@@ -120,7 +124,8 @@ class PassView:
         """Return the file that the run waits for, as a line; "" if it waits for none."""
         if self._waits_since is None:
             return ""
-        after = f" after {self.current.files[-1]}" if self.current else ""
+        last = self.current.files[-1] if self.current is not None else self.last
+        after = f" after {last}" if last else ""
         return f"{WAITING_FOR_FILE}{after} ({format_wait(now - self._waits_since)})"
 
     def _done(self, step: int) -> int:
@@ -143,14 +148,9 @@ class _StepsOfPass:
         return step.step == self.begun.last_step
 
     def is_counted(self, states: Mapping[str, State]) -> bool:
-        """Whether the tables of all nodes have been reported since the last step."""
-        assert self._last is not None
-        last = self._last.step
-        return all(
-            each.step > last or (each.step == last and each.state in _AFTER_A_PASS)
-            for each in states.values()
-            if each.tables
-        )
+        """Whether all nodes with sparse tables have reported the end of the pass."""
+        last = self.begun.last_step
+        return all(each.pass_end >= last for each in states.values() if each.tables)
 
     def line(self, changes: str) -> Fields:
         """Return the line of the pass; `changes` is about the rows of sparse tables."""

@@ -77,6 +77,9 @@ class PlainLines:
             if now - self._last >= (self._wait_every or STATES_EVERY):
                 self._wait_every = max(WAIT_EVERY, 2 * self._wait_every)
                 self._write(waiting, now)
+        elif isinstance(event, State) and self._wait_every:
+            # The nodes end a wait one after another.
+            self._wait_every, self._last = 0.0, now
         elif isinstance(event, State) and now - self._last >= STATES_EVERY:
             texts = self.run.recovery(), *map(_state_text, group_rows(self.run))
             for line in fill_lines(texts, MAX_LINE):

@@ -206,16 +206,31 @@ class RunView:
         return self.start is not None and not self.start.steps_per_epoch
 
     @property
+    def step(self) -> int:
+        """The last step; that of the checkpoint before the first step of a resumed run."""
+        if self.last_step is not None:
+            return self.last_step.step
+        return 0 if self.start is None else self.start.first_step - 1
+
+    @property
     def share(self) -> float:
         """The finished part of the steps or rows, from 0 to 1. Of a stream without a last
         step, the finished part of the pass."""
         if self.predicted is not None:
             return self.predicted.rows / max(1, self.predicted.total)
-        if self.start is None or self.last_step is None:
+        if self.start is None:
             return 0.0
         if not self.start.last_step:
-            return self.passes.share(self.last_step.step)
-        return min(1.0, self.last_step.step / self.start.last_step)
+            return self.passes.share(self.step)
+        return min(1.0, self.step / self.start.last_step)
+
+    def share_text(self) -> str:
+        """Return the finished part as text; "" for a stream before its first pass."""
+        if self.start is None or self.start.last_step:
+            return f"{self.share:4.0%}  "
+        if self.passes.current is None:
+            return ""
+        return f"{self.share:4.0%} of the pass  "
 
     def position(self) -> str:
         """Return the position as text: last step and epoch or pass, or rows."""
@@ -224,12 +239,11 @@ class RunView:
         start, step = self.start, self.last_step
         if step is None and start is None:
             return f"no {self.noun} yet"
-        number = 0 if step is None else step.step
-        text = f"step {format_count(number)}"
+        text = f"step {format_count(self.step)}"
         if start is not None and start.last_step:
             text += f" of {format_count(start.last_step)}"
         if self.is_stream:
-            return "  ".join(filter(None, (text, self.passes.position(number))))
+            return "  ".join(filter(None, (text, self.passes.position(self.step))))
         if step is not None:
             text += f"  epoch {format_count(step.epoch)}"
             if start is not None:

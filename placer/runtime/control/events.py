@@ -85,6 +85,8 @@ class State(msgspec.Struct, frozen=True, tag_field="event", tag="state"):
         waits: how often the node waited for other nodes since its first step.
         process: the number of the node's process. Nodes that are threads share a process.
         cpu_seconds: the CPU time of this process since its start.
+        pass_end: the last step of the latest pass of a stream that the node has ended, with the
+            sweep over its sparse tables; 0 for none.
     """
 
     node: NodeName
@@ -99,6 +101,7 @@ class State(msgspec.Struct, frozen=True, tag_field="event", tag="state"):
     waits: WaitCounts = WaitCounts()
     process: int = 0
     cpu_seconds: float = 0.0
+    pass_end: int = 0
 
 
 class Start(msgspec.Struct, frozen=True, tag_field="event", tag="start"):
@@ -232,6 +235,7 @@ class Resumed(msgspec.Struct, frozen=True, tag_field="event", tag="resumed"):
             `--skip-pass`); 0 if the rows are the same.
         left_out: the number of rows that the epoch before has not trained.
         is_stream: whether the epochs are passes of a stream.
+        last: the last file of the stream that was trained in turn; empty for none.
     """
 
     step: int
@@ -240,6 +244,7 @@ class Resumed(msgspec.Struct, frozen=True, tag_field="event", tag="resumed"):
     epoch: int = 0
     left_out: int = 0
     is_stream: bool = False
+    last: str = ""
 
 
 class NodeWarning(msgspec.Struct, frozen=True, tag_field="event", tag="warning"):

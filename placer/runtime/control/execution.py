@@ -67,6 +67,7 @@ class Execution:
         run: the id of the run that its attempts have in common; empty except on the control
             node of a run with `--restarts`.
         state: the state of the node in words, for the launcher.
+        pass_end: the last step of the latest pass of a stream that the node has ended.
         step: the number of the last training step that was started.
         shared_rows: the rows of the node's process.
         where: returns the position in the node's program, such as `step 3`. It may be
@@ -102,6 +103,7 @@ class Execution:
     continues: bool = False
     is_counted: bool = False
     state: str = IMPORTING
+    pass_end: int = 0
     step: int = 0
     shared_rows: SharedRows = field(default_factory=SharedRows)
     where: Callable[[], str] = lambda: ""
@@ -151,11 +153,15 @@ class Execution:
         """The number of rows read so far; 0 unless the node is reading rows."""
         return self.shared_rows.rows_read if self.state == READING else 0
 
-    def report_state(self, state: str | None = None) -> None:
+    def report_state(
+        self, state: str | None = None, *, pass_end: int | None = None
+    ) -> None:
         """Report a new state, or repeat the current state. Safe to call from any thread."""
         with self.state_lock:
             if state is not None:
                 self.state = state
+            if pass_end is not None:
+                self.pass_end = pass_end
             self.report(
                 State(
                     self.me.name,
@@ -170,6 +176,7 @@ class Execution:
                     self.waits.counts,
                     os.getpid(),
                     round(time.process_time(), 3),
+                    self.pass_end,
                 )
             )
 

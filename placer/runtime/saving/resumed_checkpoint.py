@@ -193,7 +193,8 @@ def resume(
         progress = replace(progress, stream=stream, best=best, stopping=stopping)
     if checkpoint is not None:
         manifest = checkpoint.manifest
-        event = Resumed(progress.step, choice.path, is_stream=is_stream)
+        file = trained if progress.stream is None else progress.stream.last
+        event = Resumed(progress.step, choice.path, is_stream=is_stream, last=file)
         if choice.has_new_rows or choice.skips_pass:
             left_out = rows_left(manifest)
             event = replace(event, epoch=progress.epoch + 1, left_out=left_out)

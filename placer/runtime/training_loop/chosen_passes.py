@@ -88,7 +88,9 @@ class ChosenPasses:
                 report=execution.report_rows,
             )
         self._chosen: deque[StreamPass] = deque()
+        self._taken: StreamPass | None = None
         if present is not None:
+            self._files.begin(present)
             self._chosen.append(present)
         while self._number in recorded:
             self._add(recorded[self._number])
@@ -104,9 +106,13 @@ class ChosenPasses:
         return tuple(sorted(self._files.warned))
 
     def take(self) -> StreamPass | None:
-        """Return the next pass; None if its files are not there yet, or it cannot follow."""
+        """Return the next pass, once the one before has ended; None if its files are not there
+        yet, or it cannot follow."""
+        if self._taken is not None:
+            self._files.end(self._taken)
         self._choose(1)
-        return self._chosen.popleft() if self._chosen else None
+        self._taken = self._chosen.popleft() if self._chosen else None
+        return self._taken
 
     def peek(self) -> StreamPass | None:
         """Return the pass after the last taken one, if its files exist. An error in them is

@@ -367,6 +367,7 @@ class Training:
         if self.stream is not None and steps.passes.ends(number):
             for table in self.stream.tables:
                 table.end_pass(number)
+            execution.report_state(pass_end=number)
         if steps.is_evaluated(number):
             assert self.evaluate is not None
             assert steps.evaluating is not None

@@ -38,7 +38,7 @@ class Model:
         self.stream, self.batch = stream, batch
         self.there, self.complete = {}, set()
         self.trained, self.last = {}, None
-        self.reported, self.named = set(), set()
+        self.reported, self.named, self.under_way = set(), set(), set()
 
     def unit(self, name):
         return name if self.stream.files else name[:1]
@@ -81,11 +81,12 @@ class Model:
         return {path_of(name) for name in fresh}
 
     def new_changed(self, visible):
-        """Return the trained files with another size that this command has not named yet."""
+        """Return the files of ended passes with another size that this command has not named
+        yet."""
         changed = {
             name
             for name, rows in visible.items()
-            if self.trained.get(name, rows) != rows
+            if self.trained.get(name, rows) != rows and name not in self.under_way
         }
         fresh = changed - self.named
         self.named |= changed
@@ -168,7 +169,8 @@ class Life:
         """Train until the end of a command, or a few passes of it."""
         model, draw = self.model, self.draw
         at_start, left, until, name = model.visible(), None, None, None
-        model.reported, model.named = set(), set()
+        model.reported, model.named, model.under_way = set(), set(), set()
+        begun = []
         match draw.randint(0, 3):
             case 0:
                 until = "now"
@@ -217,6 +219,8 @@ class Life:
                 self.passes += 1
                 assert chosen.number == self.passes
                 model.take(files, is_late)
+                model.under_way.update(files)
+                begun.append(chosen)
                 if left is not None:
                     left -= 1
                     ended = left == 0
@@ -229,6 +233,10 @@ class Life:
             if is_last and until == "now":
                 assert {*stream.late()} == model.new_late(visible)
                 assert {*stream.changed()} == model.new_changed(visible)
+            while begun and draw.random() < 0.5:
+                done = begun.pop(0)
+                stream.end(done)
+                model.under_way -= {NAMES[file.path] for file in done.files}
             self.change()
         assert stream.trained == {path_of(n): r for n, r in model.trained.items()}
         assert stream.last == (path_of(model.last) if model.last else "")

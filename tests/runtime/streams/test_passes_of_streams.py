@@ -206,16 +206,21 @@ def test_a_changed_file_of_an_open_pass_has_two_ways_out(stream, built, tmp_path
     write_files(tmp_path)
     stream(steps=7)
     path = tmp_path / "clicks" / "day-2.npz"
-    os.unlink(path)
-    with pytest.raises(PlacerError, match=r"day-2.npz") as error:
-        stream(until="now")
+    path.write_bytes(path.read_bytes() + b"more")
+    events: list[Event] = []
+    with pytest.raises(PlacerError, match=r"day-2.npz has changed since") as error:
+        stream(events, until="now")
+    assert not any(isinstance(each, NodeWarning) for each in events)
     assert "--skip-pass" in (error.value.hint or "")
     assert "4 rows" in (error.value.hint or "")
-    events: list[Event] = []
+    os.unlink(path)
+    events = []
     assert stream(events, until="now", skip_pass=True).steps == 11
     assert passes(events) == [(3, 8, 4)]
     (resumed,) = (each for each in events if isinstance(each, Resumed))
     assert (resumed.epoch, resumed.left_out) == (3, 4)
+    assert resumed.last == "clicks/day-2.npz"
+    assert {each.pass_end for each in events if isinstance(each, State)} == {0, 11}
     assert "with pass 3; 4 rows of pass 2 are left out" in format_output(resumed)
     with pytest.raises(PlacerError, match="leave out nothing"):
         stream(until="now", skip_pass=True)
