@@ -131,8 +131,8 @@ def test_a_restart_is_one_line_with_the_first_line_of_its_failure():
     one = "ps:0 failed: bad (1,017 steps again, 1.3 s)"
     assert str(restart) == one
     result = Result(1, {}, {}, 0.0, {}, restarts=(restart,))
-    assert [*result_lines(result)][2:] == [f"  restarts    {one}"]
+    assert [*result_lines(result)][1:] == [f"  restarts    {one}"]
     assert json.loads(result_json(result))["restarts"][0]["again"] == 1017
-    lines = [*result_lines(replace(result, restarts=(restart,) * 12))][2:]
+    lines = [*result_lines(replace(result, restarts=(restart,) * 12))][1:]
     assert lines[0] == "  restarts    12: 12,204 steps again, 15.1 s"
     assert [line.strip() for line in lines[1:]] == ["2 before", *[one] * 10]

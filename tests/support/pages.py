@@ -207,7 +207,10 @@ class PageRun:
         elif not is_written:
             base = self._spec or self.folder / "specs" / "digits.yaml"
             spec = yaml.safe_load(base.read_text(encoding="utf-8"))
-            self._check(yaml.safe_dump(merge(spec, content), sort_keys=False))
+            merged = merge(spec, content)
+            if "stream" in merged["data"]["train"]:  # which has no number of passes
+                merged["train"].pop("epochs", None)
+            self._check(yaml.safe_dump(merged, sort_keys=False))
 
     def _check(self, spec: str) -> None:
         from placer.compiler.frontend import load_text
