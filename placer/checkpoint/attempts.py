@@ -116,9 +116,13 @@ def read_files(folder: Path, run: str) -> dict[str, tuple[str, ...]]:
 
 
 def read_passes(folder: Path, run: str) -> dict[int, StreamPass]:
-    """Return the passes that a run has announced, by number. See `_read`."""
-    lines = (each for each in _read(folder) if isinstance(each, AttemptPass))
-    return {each.announced.number: each.announced for each in lines if each.run == run}
+    """Return the passes that a run has announced, by number. See `_read`. If there are several
+    of a number, the first one counts: a thread of an earlier attempt wrote the others."""
+    found: dict[int, StreamPass] = {}
+    for each in _read(folder):
+        if isinstance(each, AttemptPass) and each.run == run:
+            found.setdefault(each.announced.number, each.announced)
+    return found
 
 
 def _read(folder: Path) -> list[_AnyLine]:

@@ -22,7 +22,10 @@ def length_of(yielded: Iterable[Any]) -> int | None:
     """Return the number of items of an iterable that declares it, and else None."""
     try:
         return len(yielded)  # type: ignore[arg-type]
-    except TypeError:  # also of `tf.data`, if a data set is repeated without end
+    except (
+        TypeError,
+        NotImplementedError,
+    ):  # also of `tf.data`, if a data set is repeated without end
         return None
 
 

@@ -82,7 +82,9 @@ def advise_window(
         opened: opens the source in pieces. It is called for a Parquet file only, which may
             have too few pieces for a window.
     """
-    can_have_one = data.parsed.declaration.pieces and data.split is None
+    source = data.parsed
+    is_packed = source.path.endswith(".gz")
+    can_have_one = source.declaration.pieces and data.split is None and not is_packed
     has_one = isinstance(data.shuffle, Window)
     nbytes = cost.nbytes * processes
     is_expensive = cost.seconds > SLOW_SECONDS or nbytes * LARGE_PART > available

@@ -18,7 +18,10 @@ from placer.readers.source import make_request
 from placer.readers.streams.contents import COMPLETE
 from placer.readers.streams.facts import digest_of, read_contents
 
-_UNCHANGED: Final = "put the file back as it was; write new rows to a new file"
+_UNCHANGED: Final = (
+    "give the same command again to train the file as it is now; rename a file only when it is"
+    " complete"
+)
 
 
 def check_files(

@@ -26,6 +26,7 @@ from placer.readers.streams.contents import COMPLETE
 from placer.readers.streams.facts import read_facts
 from placer.readers.streams.names import list_stream, unit_of
 from placer.readers.streams.until import check_not_before, find_until
+from placer.system.files.globs import matching_files
 
 NOW: Final = "now"
 """The value of `until` for the files that exist when a command starts."""
@@ -61,6 +62,7 @@ class FileStream:
         passes_left: int | None = None,
         earlier: PassFile | None = None,
         warned: Sequence[str] = (),
+        present: StreamPass | None = None,
         report: Callable[[int], None] = ignore_progress,
     ) -> None:
         """List the files.
@@ -76,6 +78,7 @@ class FileStream:
             passes_left: the largest number of passes to choose, or None.
             earlier: a file of an earlier pass, whose columns all files must have.
             warned: late and changed files that are known.
+            present: the pass in which the run continues, or that it has just ended.
             report: called with the number of rows of a `csv:` file counted so far.
 
         Raises:
@@ -101,12 +104,15 @@ class FileStream:
             self._at_start = list_stream(data, folder) if at_start is None else at_start
         elif until is not None:
             self._until = find_until(until, data, folder)
-            check_not_before(self._until, data, last, trained)
+            if present is None:
+                check_not_before(self._until, data, last, trained)
             self._is_reached = (
                 self._until.is_path
                 and last != ""
                 and self._until.is_reached(unit_of(data, last))
             )
+        if present is not None:
+            self.begin(present)
 
     def next_pass(self, number: int) -> StreamPass | None:
         """Choose the next pass. Its files count as trained from now on.
@@ -141,13 +147,14 @@ class FileStream:
         self._passes_left -= 1
         if not stream_pass.is_late:
             self.last = stream_pass.files[-1].path
-            units = (unit_of(self._data, file.path) for file in stream_pass.files)
-            if self._until is not None:
-                self._is_reached = any(map(self._until.is_reached, units))
 
     def begin(self, stream_pass: StreamPass) -> None:
-        """Do not compare the sizes of the files of a pass until it ends: its readers do."""
+        """Note that a pass is the present or a later one. The sizes of its files are not
+        compared until it ends: its readers do."""
         self._under_way.update(file.path for file in stream_pass.files)
+        if self._until is not None and not stream_pass.is_late:
+            units = (unit_of(self._data, file.path) for file in stream_pass.files)
+            self._is_reached = any(map(self._until.is_reached, units))
 
     def end(self, stream_pass: StreamPass) -> None:
         """Note that all steps of a chosen pass are done."""
@@ -163,6 +170,24 @@ class FileStream:
             return self._choose() is None
         except DataError:
             return False  # `next_pass` raises it, after the pass before
+
+    def why_no_pass(self) -> str:
+        """Return why no pass follows the chosen ones now."""
+        _, units = self._look()
+        found = list_stream(self._data, self._folder)
+        text, marker = self._data.source, self._stream.folder
+        if units and not self._has_ended:
+            rest = (
+                f"the {sum(map(len, units)):,} files after '{self.last}'"
+                if self.last
+                else ""
+            )
+            return f"{rest or f'the files of {text}'} are not a whole pass yet"
+        if found or self.trained:
+            return "all files that 'until' (--until) allows are trained"
+        if marker is not None and matching_files(self._data.parsed.path, self._folder):
+            return f"files match {text}, but none of their folders has '{marker}'"
+        return f"no file matches {text}"
 
     def late(self) -> tuple[str, ...]:
         """Return the files that were found to be late since the last call."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from placer.plan.settings.data.columns import is_glob
 from placer.plan.settings.data.source import Data
-from placer.system.files.globs import matching_files
+from placer.system.files.globs import matching_files, would_match
 
 
 def list_stream(data: Data, folder: Path) -> set[str]:
@@ -32,6 +33,18 @@ def list_stream(data: Data, folder: Path) -> set[str]:
         for path, (parent, name) in names.items()
         if complete[parent] and name != marker and not name.startswith("_")
     }
+
+
+def in_the_form_of(data: Data, folder: Path, path: str) -> str | None:
+    """Return the path of a file as the glob of a stream names it, such as `./a/1.csv` for
+    `a/1.csv`; None if the glob does not match the file."""
+    pattern = data.parsed.path
+    if not would_match(pattern, folder, folder / path):
+        return None
+    parts = pattern.split("/")
+    fixed = next((i for i, part in enumerate(parts) if is_glob(part)), len(parts))
+    start = "/".join([*parts[:fixed], ""])
+    return start + os.path.relpath(folder / path, folder / start)
 
 
 def unit_of(data: Data, path: str) -> str:

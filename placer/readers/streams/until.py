@@ -49,13 +49,14 @@ def find_until(text: str, data: Data, folder: Path) -> Until:
     pattern = unit_of(data, data.parsed.path)
     parts = pattern.split("/")
     fixed = next((i for i, part in enumerate(parts) if is_glob(part)), len(parts))
+    fits_name = parts[-1] == "**" or fnmatchcase(text, parts[-1])
+    if "/" not in text and fixed < len(parts) - 1 and fits_name:
+        return Until(text, False)
     for start in ("", "/".join([*parts[:fixed], ""])):
         path = os.path.abspath(folder / f"{start}{text}")
         if would_match(pattern, folder, Path(path)):
             relative = os.path.relpath(path, os.path.abspath(folder))
             return Until(path if os.path.isabs(pattern) else relative, True)
-    if "/" not in text and (parts[-1] == "**" or fnmatchcase(text, parts[-1])):
-        return Until(text, False)
     kind = "file" if pattern == data.parsed.path else "folder"
     raise DataError(
         f"'until' (--until) names no {kind} of {data.source}: '{text}'",

@@ -190,6 +190,9 @@ def resume(
         kept = progress.stream, progress.best, progress.stopping
         progress = _for_new_rows(progress)
         stream, best, stopping = kept
+        assert stream is not None
+        files = (file.path for file in stream.current.files)  # they may have changed
+        stream = replace(stream, warned=(*stream.warned, *files))
         progress = replace(progress, stream=stream, best=best, stopping=stopping)
     if checkpoint is not None:
         manifest = checkpoint.manifest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -22,11 +22,12 @@ from placer.plan.settings.data.source import RowSource
 from placer.plan.settings.data.stream_pass import StreamPass
 from placer.readers.streams import FileStream, changed_text, late_text
 from placer.readers.streams.file_stream import NOW
-from placer.readers.streams.names import list_stream
+from placer.readers.streams.names import in_the_form_of, list_stream
 from placer.runtime.batches.opened_sources import KEYS, TRAINING, reading_of
 from placer.runtime.control.events import NodeWarning
 from placer.runtime.control.execution import Execution
 
+OTHER_SET: Final = "'{}', the last trained file, is not in {}: files whose names come before it are late"
 OFTEN: Final = 1.0
 """The shortest time between two listings of the files, in seconds."""
 LISTING_SHARE: Final = 200.0
@@ -60,18 +61,19 @@ class ChosenPasses:
         self._execution, self._data = execution, data
         self._number = number
         recorded = _recorded(execution)
+        if present is not None and present.number not in recorded:
+            self._record(present)
+            recorded[present.number] = present
         # Passes of this command; the one that continues counts as well.
         count = execution.options.passes
-        first = min(recorded, default=number if present is None else present.number)
+        first = min(recorded, default=number)
         last = present.number if present is not None else number - 1
         reading = reading_of(execution, data, TRAINING)
-        path = reading.folder / trained
-        if position is not None:
-            self.trained, self.last = position.trained, position.last
-        else:
-            is_there = trained != "" and path.is_file()
-            self.trained = {trained: path.stat().st_size} if is_there else {}
-            self.last = trained
+        self.trained, self.last = _trained_before(
+            reading.data, reading.folder, position, trained
+        )
+        if self.last and in_the_form_of(data, reading.folder, self.last) is None:
+            execution.report(NodeWarning(OTHER_SET.format(self.last, data.source)))
         self._spans = read_spans(execution.folder)
         with located(KEYS[TRAINING], self._spans):
             self._files = FileStream(
@@ -85,12 +87,12 @@ class ChosenPasses:
                 passes_left=None if count is None else max(0, first + count - 1 - last),
                 earlier=position.current.files[0] if position is not None else None,
                 warned=position.warned if position is not None else (),
+                present=present or recorded.get(number - 1),
                 report=execution.report_rows,
             )
         self._chosen: deque[StreamPass] = deque()
         self._taken: StreamPass | None = None
         if present is not None:
-            self._files.begin(present)
             self._chosen.append(present)
         while self._number in recorded:
             self._add(recorded[self._number])
@@ -125,6 +127,10 @@ class ChosenPasses:
         with suppress(DataError):
             self._choose(count)
 
+    def why_no_pass(self) -> str:
+        """Return why no pass follows the last taken one now."""
+        return self._files.why_no_pass()
+
     @property
     def has_ended(self) -> bool:
         """Whether no pass of this command can follow the last taken one."""
@@ -143,10 +149,15 @@ class ChosenPasses:
                 execution.report(NodeWarning(text))
             if found is None:
                 return
-            if execution.run and (settings := execution.checkpointing) is not None:
-                add_attempt(settings.folder, AttemptPass(execution.run, found))
+            self._record(found)
             self._number += 1
             self._chosen.append(found)
+
+    def _record(self, stream_pass: StreamPass) -> None:
+        """Record a pass for later attempts of the run."""
+        execution, settings = self._execution, self._execution.checkpointing
+        if execution.run and settings is not None:
+            add_attempt(settings.folder, AttemptPass(execution.run, stream_pass))
 
     def _at_start(self, data: RowSource, folder: Path) -> frozenset[str] | None:
         """Return the files of `--until now` in a run that goes back after failures: those that
@@ -170,6 +181,25 @@ class ChosenPasses:
         late, changed = self._files.late(), self._files.changed()
         texts = [late_text(self._data, late)] if late else []
         return [*texts, *([changed_text(self._data, changed)] if changed else [])]
+
+
+def _trained_before(
+    data: RowSource, folder: Path, position: StreamPosition | None, trained: str
+) -> tuple[Mapping[str, int], str]:
+    """Return the files that are trained, and the last one in turn, in the form of the glob."""
+    if position is None:
+        path = in_the_form_of(data, folder, trained) if trained else None
+        if path is None:  # it is not a file of the stream
+            return {}, ""
+        file = folder / path
+        return {path: file.stat().st_size} if file.is_file() else {}, path
+    if in_the_form_of(data, folder, position.last) in (None, position.last):
+        return position.trained, position.last
+    sizes = {
+        in_the_form_of(data, folder, path) or path: size
+        for path, size in position.trained.items()
+    }
+    return sizes, in_the_form_of(data, folder, position.last) or position.last
 
 
 def _recorded(execution: Execution) -> dict[int, StreamPass]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import NoReturn
 
 from placer.channel.interface import Aborted, Key
 from placer.checkpoint.manifest import Progress
@@ -40,8 +40,6 @@ from placer.runtime.training_loop.early_stopping import Watches
 from placer.runtime.training_loop.saves import Saves
 from placer.runtime.training_loop.steps import Steps
 from placer.runtime.training_loop.stream import Announcement, Next, PassesOfStream
-
-ALL_TRAINED: Final = "all files that 'until' (--until) allows are trained"
 
 
 @dataclass(slots=True)
@@ -98,7 +96,7 @@ class Training:
             stops = self._enter_pass(Drained(first - 1))
             if stops and self.steps.total is None:  # while it waited for a file
                 return
-            why = ALL_TRAINED if stops else ""
+            why = self.stream.why_no_pass() if stops else ""
         done = self._take_over(progress) if progress is not None else 0
         self._begun_step = done
         if why:
@@ -218,6 +216,9 @@ class Training:
         self.steps.enter(batches, is_last=announced.is_last)
         self.saves.history.enter(batches.passes)
         stream.enter(announced, batches)
+        # A round that was requested meanwhile acts after a step of this pass: a checkpoint has the
+        # position in it.
+        execution.common_step.first = step + 1
         return False
 
     def _open_pass(

@@ -124,6 +124,7 @@ class PassesOfStream:
         self._messages = 0  # announcements so far
         self._warned = False
         self._ahead: _Ahead | None = None
+        self._is_closed = False
         self._threads = OwnedThreads()
         self._looking = OwnedThreads()  # the thread that chooses passes ahead
         microbatches = execution.plan.settings.train.microbatches
@@ -146,6 +147,12 @@ class PassesOfStream:
         done = self._resumes_at - self.position.first_step + 1
         whole = self._present.rows // self._data.batch
         return max(0, whole - done) * self._data.batch
+
+    def why_no_pass(self) -> str:
+        """Return why no pass follows; the control node knows."""
+        if self._chosen is None:
+            return "the control node has said so"
+        return self._chosen.why_no_pass()
 
     def announcements(self, step: int) -> Callable[[], Announcement]:
         """Return a function that returns the next announcement at the end of a pass. All nodes
@@ -285,6 +292,7 @@ class PassesOfStream:
 
     def close(self) -> None:
         """End the threads that read."""
+        self._is_closed = True
         for threads in (self._threads, self._looking):
             threads.join(END_LIMIT)
         opened = self._ahead.batches if self._ahead is not None else None
@@ -304,7 +312,10 @@ class PassesOfStream:
 
         def run() -> None:
             try:
-                opened.set_result(self._open(stream_pass, before, before))
+                batches = self._open(stream_pass, before, before)
+                if self._is_closed:
+                    batches.close()
+                opened.set_result(batches)
             except BaseException as error:
                 opened.set_exception(error)
 

@@ -26,6 +26,7 @@ from placer.readers.streams import (
     file_stream,
     late_text,
 )
+from placer.readers.streams.names import in_the_form_of
 
 INPUTS = [Column("id", "int32", ()), Column("x", "float32", (2,))]
 FEEDS = {"id": "id", "x": ["a", "b"]}
@@ -331,6 +332,38 @@ def test_readers_compare_the_files_of_a_pass(tmp_path, kind):
     assert why().endswith("there is no such file")
 
 
+def test_a_command_without_a_pass_says_why(tmp_path):
+    data, marked = settings("csv"), settings("csv", files="DONE")
+
+    def reason(data):
+        stream = stream_of(data, tmp_path, until="now")
+        return stream.next_pass(1), stream.why_no_pass()
+
+    assert reason(data) == (None, f"no file matches {data.source}")
+    write(tmp_path / "clicks/1.csv", 1)
+    assert reason(data) == (
+        None,
+        f"the files of {data.source} are not a whole pass yet",
+    )
+    why = f"files match {data.source}, but none of their folders has 'DONE'"
+    assert reason(marked) == (None, why)
+    write(tmp_path / "clicks/2.csv", 8)
+    chosen, why = reason(data)
+    assert paths(chosen) == ["clicks/1.csv", "clicks/2.csv"]
+    assert why == "all files that 'until' (--until) allows are trained"
+
+
+def test_a_trained_file_has_the_form_of_the_glob(tmp_path):
+    def form_of(pattern, path):
+        return in_the_form_of(settings("csv", source=f"csv:{pattern}"), tmp_path, path)
+
+    for pattern in ("clicks/*.csv", "./clicks/*.csv", f"{tmp_path}/clicks/*.csv"):
+        for path in ("clicks/1.csv", "./clicks/1.csv", f"{tmp_path}/clicks/1.csv"):
+            assert form_of(pattern, path) == pattern.replace("*", "1")
+        assert form_of(pattern, "1.csv") is None
+    assert form_of("**/*.csv", "a/b/1.csv") == "a/b/1.csv"
+
+
 @pytest.mark.parametrize(
     ("source", "marker", "until", "ends"),
     [
@@ -343,6 +376,7 @@ def test_readers_compare_the_files_of_a_pass(tmp_path, kind):
         ("days/*/*.csv", None, "9/2.csv", "days/9/2.csv"),
         ("days/*/*.csv", None, "2.csv", "days/9/2.csv"),  # the first one of this name
         ("days/**/*.csv", None, "days/9/2.csv", "days/9/2.csv"),
+        ("days/**/*.csv", None, "2.csv", "days/9/2.csv"),
         ("days/*/*.csv", "DONE", "9", "days/9/2.csv"),
         ("days/*/*.csv", "DONE", "days/9", "days/9/2.csv"),
         ("days/**/*.csv", "DONE", "9", "days/9/2.csv"),

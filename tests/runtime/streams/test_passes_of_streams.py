@@ -14,6 +14,7 @@ from placer.checkpoint.folder import InUseError, list_checkpoints, locked
 from placer.errors import DataError, PlacerError
 from placer.launcher.checks import busy_folder
 from placer.plan.plan import read_plan
+from placer.runtime.control.common_step import Action
 from placer.runtime.control.events import (
     WAITING_FOR_FILE,
     Event,
@@ -26,6 +27,7 @@ from placer.runtime.control.events import (
 )
 from placer.runtime.control.options import Options
 from placer.runtime.process.threads import run_in_threads
+from placer.runtime.training_loop.stream import PassesOfStream
 
 ROWS = {1: 22, 2: 14, 3: 17}
 """The rows of the files. With batches of 4, the passes have 5, 3 and 4 steps."""
@@ -149,6 +151,27 @@ def test_a_stop_ends_the_wait_for_a_file(stream, built, tmp_path, monkeypatch):
         after = len(list_checkpoints(kept))
         assert after - before == (1 if files else 0)
     assert passes(events) == [(3, 9, 4)]
+    check_equal(tmp_path / "end", built[1])
+
+
+def test_a_stop_while_a_pass_is_opened_comes_after_a_step_of_it(
+    stream, built, tmp_path, monkeypatch
+):
+    write_files(tmp_path)
+    enter = PassesOfStream.enter
+
+    def enter_and_stop(self, announced, batches):
+        enter(self, announced, batches)
+        if announced.present.number == 2:
+            common = self._execution.common_step
+            if self._execution.is_control:
+                common.request(Action.STOP)
+            common.await_round()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PassesOfStream, "enter", enter_and_stop)
+        assert stream(until="now", checkpoint_every="1000").steps == 6
+    stream(until="now", save_params=tmp_path / "end")
     check_equal(tmp_path / "end", built[1])
 
 
