@@ -49,6 +49,8 @@ LONG = {
     "docs/how-to/daily-clicks.md",
     "docs/how-to/extending.md",
     "docs/how-to/jax-models.md",
+    "docs/how-to/reliability.md",
+    "docs/how-to/serving.md",
     "docs/learn/asynchronous.md",
     "docs/learn/microbatches.md",
     "docs/learn/sparse-tables.md",

@@ -121,7 +121,7 @@ def test_a_run_goes_on_with_the_workers_that_are_left(three, undisturbed, tmp_pa
         fewer.message,
     )
     assert [*fewer.programs] == ["worker:0", "worker:1", "ps:0", "ps:1"]
-    assert recovered.step in (2, 4, 6)
+    assert recovered.step in range(2, 16, 2)
     (restart,) = result.restarts
     assert restart.what.startswith("worker:2 was killed by SIGKILL")
     assert restart.what.endswith("; the run goes on with 2 of 3 workers")
