@@ -51,6 +51,7 @@ LONG = {
     "docs/how-to/jax-models.md",
     "docs/how-to/reliability.md",
     "docs/how-to/serving.md",
+    "docs/how-to/streams.md",
     "docs/learn/asynchronous.md",
     "docs/learn/microbatches.md",
     "docs/learn/sparse-tables.md",

@@ -117,6 +117,7 @@ def test_a_node_is_killed_before_each_file_operation_of_a_checkpoint(
     check_undisturbed(run, whole, restarts=len(points))
 
 
+@pytest.mark.slow
 def test_several_nodes_are_killed_at_once(small, whole):
     processes = ("worker:0", "worker:1", "ps:0", "ps:1")
     run = small.run(
