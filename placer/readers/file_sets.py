@@ -94,13 +94,19 @@ class SameColumns:
                     f" {_listed(others.inputs[name])} of {first}",
                     hint="each input must read the same columns of all files",
                 )
-        for name, kind in own.items():
-            if kind != kinds[name]:
-                raise DataError(
-                    f"{source}: column '{name}' holds {kind}, but {kinds[name]} in"
-                    f" {first}",
-                    hint="write the column with the same type to all files",
-                )
+        check_same_types(source, own, first, kinds)
+
+
+def check_same_types(
+    source: str, types: Mapping[str, str], first: str, others: Mapping[str, str]
+) -> None:
+    """Raise DataError if a column of a file has another type than in the first file."""
+    for name, kind in types.items():
+        if kind != others[name]:
+            raise DataError(
+                f"{source}: column '{name}' holds {kind}, but {others[name]} in {first}",
+                hint="write the column with the same type to all files",
+            )
 
 
 def _listed(columns: tuple[str, ...]) -> str:

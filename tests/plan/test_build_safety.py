@@ -334,7 +334,7 @@ TABLE = ("nodes", 2, "tables", 0)
         ),
         (
             put("train", "stream", value={"files": 1}),
-            "train: a stream is a set of files, and python:rows:train is none",
+            "train: a stream is a set of files, but python:rows:train is not a set",
         ),
         (
             put("train", "source", value="python:other:train"),

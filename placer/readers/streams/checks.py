@@ -12,7 +12,7 @@ from placer.plan.settings.data.source import Data
 from placer.plan.settings.data.stream_pass import PassFile, StreamPass
 from placer.readers.arguments import ReadRequest
 from placer.readers.file_errors import file_errors
-from placer.readers.file_sets import request_file
+from placer.readers.file_sets import check_same_types, request_file
 from placer.readers.pieces import OpenFile
 from placer.readers.source import make_request
 from placer.readers.streams.contents import COMPLETE
@@ -73,13 +73,7 @@ def check_same_columns(kind: str, file: PassFile, other: PassFile) -> None:
             f" {_listed(other)} of {first}",
             hint="each input must read the same columns of all files",
         )
-    for name, type_ in file.columns.items():
-        if type_ != other.columns[name]:
-            raise DataError(
-                f"{source}: column '{name}' holds {type_}, but {other.columns[name]} in"
-                f" {first}",
-                hint="write the column with the same type to all files",
-            )
+    check_same_types(source, file.columns, first, other.columns)
 
 
 def _listed(file: PassFile) -> str:

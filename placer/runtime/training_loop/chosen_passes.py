@@ -74,6 +74,7 @@ class ChosenPasses:
         )
         if self.last and in_the_form_of(data, reading.folder, self.last) is None:
             execution.report(NodeWarning(OTHER_SET.format(self.last, data.source)))
+        before = recorded.get(number - 1) if present is None else None
         self._spans = read_spans(execution.folder)
         with located(KEYS[TRAINING], self._spans):
             self._files = FileStream(
@@ -87,9 +88,11 @@ class ChosenPasses:
                 passes_left=None if count is None else max(0, first + count - 1 - last),
                 earlier=position.current.files[0] if position is not None else None,
                 warned=position.warned if position is not None else (),
-                present=present or recorded.get(number - 1),
+                present=present or before,
                 report=execution.report_rows,
             )
+        if before is not None:
+            self._files.end(before)
         self._chosen: deque[StreamPass] = deque()
         self._taken: StreamPass | None = None
         if present is not None:

@@ -399,7 +399,7 @@ class SparseTable:
 
     def forget(self, step: int, now: float = 0.0) -> int:
         """Forget keys in the partitions that the sweep visits in this step. With
-        `every: pass` there are none.
+        `every: pass` it visits none.
 
         Args:
             now: the latest time of the training data, in seconds.

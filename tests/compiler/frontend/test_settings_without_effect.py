@@ -158,7 +158,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         ),
         "remainder": "the rows of the last batch, of which there may be fewer",
         "stream": (
-            npz("stream: {files: 1}", "a stream is a set of files, and npz:rows.npz"),
+            npz("stream: {files: 1}", "a stream is a set of files, but npz:rows.npz"),
             rows("stream: {files: 1}", "write a glob, such as csv:clicks/*.csv"),
         ),
         "features": (

@@ -51,7 +51,7 @@ class Model:
         }
 
     def next_pass(self, visible):
-        """Return the next pass and whether it is late; and None if there is none yet."""
+        """Return the next pass and whether it is late; None if its files do not exist yet."""
         new = sorted(name for name in visible if name not in self.trained)
         late = [n for n in new if self.last and self.unit(n) <= self.unit(self.last)]
         in_turn = [name for name in new if name not in late]

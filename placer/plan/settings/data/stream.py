@@ -59,7 +59,7 @@ class Stream(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
                 hint = f"write a glob, such as {source.kind}:clicks/*{kind.suffixes[0]}"
             return Mistake(
                 ("stream",),
-                f"a stream is a set of files, and {source.text} is none",
+                f"a stream is a set of files, but {source.text} is not a set",
                 hint,
                 of_key=True,
             )
