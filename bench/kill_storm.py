@@ -2,8 +2,8 @@
 
 Half of the kills wait for a process that reports a certain state, such as a load or a
 compilation; the others come at any time. One kill of ten takes a second process. Parameters
-and history must be equal, bit for bit. A run has kills for the given seconds, then stops; the
-other run has as many steps. An asynchronous run has a fixed number of steps, and is compared with
+and history must be equal, bit for bit. A run has kills for the given seconds, then stops, and is
+continued to its end without kills; the other run has as many steps. An asynchronous run has a fixed number of steps, and is compared with
 the replay of its recorded order. The processes that live on must not grow: their threads and descriptors are
 counted in each attempt, and their memory is measured.
 
@@ -43,6 +43,8 @@ CALIBRATION = 300
 SHARE = 0.5
 """The share of the seconds of a storm in which an asynchronous run without it would do its
 steps."""
+MORE_STEPS = 200
+"""The steps of a stopped run after its storm."""
 NO_END = 10**9
 """The number of steps of a run that is stopped."""
 PATIENCE = 6.0
@@ -262,8 +264,8 @@ def run(
     case: Case,
     seconds: float = 0.0,
 ) -> dict[str, Any]:
-    """Run a build for a number of steps, or stop it after some seconds. Return its history and the
-    bytes of its last checkpoint, or of its parameters if it has no fixed order."""
+    """Run a build for a number of steps, or stop it after some seconds and continue it for a few
+    steps. Return its history and the bytes of its last checkpoint, or of its parameters if it has no fixed order."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     read = events_read()
@@ -277,34 +279,32 @@ def run(
             print(f"  {time.monotonic() - begin:6.1f} {event}", flush=True)
 
     begin = time.monotonic()
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {
+        "watch": watch,
+        "return_params": False,
+        "save_params": folder / "parameters.safetensors",
+        "checkpoint": folder / "kept",
+        "history": folder / "history.jsonl",
+        "logs": folder / "logs",
+    }
     order = folder.parent / "order"
     if storm is not None:
-        options = {"restarts": RESTARTS, "checkpoint_every": case.every}
+        options |= {"restarts": RESTARTS, "checkpoint_every": case.every}
     if case.is_ordered:
         options["replay_order" if storm is None else "record_order"] = order
+    stop = [StopAfter(seconds)] if seconds else []
     try:
-        result = placer.launch(
-            build,
-            steps=steps,
-            watch=watch,
-            return_params=False,
-            save_params=folder / "parameters.safetensors",
-            checkpoint=folder / "kept",
-            history=folder / "history.jsonl",
-            logs=folder / "logs",
-            callbacks=[StopAfter(seconds)] if seconds else [],
-            **options,
-        )
+        result = placer.launch(build, steps=steps, callbacks=stop, **options)
     finally:
         events_read(read)
+    restarts = len(result.restarts)
+    if seconds:
+        options |= {"steps": result.steps + MORE_STEPS, "resume": folder / "kept"}
+        result = placer.launch(build, **options)
     lines = (folder / "history.jsonl").read_text().splitlines()
     history = [json.loads(line) for line in lines]
     for line in history:
         line.pop("seconds", None)
-    history[-1].pop(
-        "eval", None
-    )  # a run that is stopped does not evaluate its last step
     files = {}
     if not case.is_ordered:  # the replay saves at other positions of the order
         last = folder / "kept" / f"step-{result.steps:06}"
@@ -320,7 +320,7 @@ def run(
         "files": files,
         "seconds": time.monotonic() - begin,
         "steps": result.steps,
-        "restarts": len(result.restarts),
+        "restarts": restarts,
     }
 
 

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 import yaml
 
 SPECS = Path(__file__).parents[1] / "specs"
-BATCH, WINDOW, ROWS_PER_GROUP = 4096, 131_072, 50_000
+BATCH, WINDOW, LANES, ROWS_PER_GROUP = 4096, 131_072, 8, 10_000
 KEYS, NUMBERS = 8, 4
 
 
@@ -56,7 +56,7 @@ def write_inputs(folder: Path, files: int, rows: int, *, in_memory: bool) -> Non
     train = {
         "batch": BATCH,
         "columns": {"keys": "k*", "numbers": "n*", "click": "click"},
-        "shuffle": True if in_memory else {"window": WINDOW},
+        "shuffle": True if in_memory else {"window": WINDOW, "lanes": LANES},
     }
     stream = {**train, "source": "parquet:clicks/*.parquet", "stream": {"files": 1}}
     one = {**train, "source": "parquet:all.parquet"}

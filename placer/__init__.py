@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from placer.plan.modules import data_folder as data_folder
     from placer.plan.plan import Plan as Plan
     from placer.plan.settings.training.slicing import slice_sizes as slice_sizes
+    from placer.readers.streams.mark import Mark as Mark
     from placer.runtime.callbacks.callbacks import STOP as STOP
     from placer.runtime.callbacks.callbacks import Callback as Callback
     from placer.runtime.callbacks.callbacks import Record as Record
@@ -78,6 +79,7 @@ _HOMES = {
     "GraphError": "placer.errors",
     "Hosts": "placer.launcher.remote",
     "OnEngine": "placer.launcher.engine_job",
+    "Mark": "placer.readers.streams.mark",
     "NodeKind": "placer.place",
     "OpError": "placer.errors",
     "Options": "placer.runtime.control.options",

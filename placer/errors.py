@@ -150,6 +150,10 @@ class RunError(PlacerError):
     exit_status = 1
 
 
+class StreamError(RunError):
+    """The function of a stream has raised. Its source may come back, so a run may try again."""
+
+
 class RunWarning(RuntimeWarning):
     """A run has its result, but a node failed later or a file of the run is incomplete."""
 

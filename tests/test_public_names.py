@@ -19,6 +19,7 @@ NAMES = [
     "ExportedModel",
     "GraphError",
     "Hosts",
+    "Mark",
     "NodeKind",
     "OnEngine",
     "OpError",

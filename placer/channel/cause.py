@@ -23,6 +23,7 @@ class Cause(msgspec.Struct, frozen=True):
         is_error: whether the node's own code has raised the error, so that it may come again.
             Otherwise the node was lost.
         is_final: whether the failure ends the run, and not only its present attempt.
+        is_outage: whether the function of a stream has raised the error: its source may come back.
     """
 
     node: str
@@ -31,6 +32,7 @@ class Cause(msgspec.Struct, frozen=True):
     is_interruption: bool = False
     is_error: bool = False
     is_final: bool = False
+    is_outage: bool = False
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.node, self.where, self.what) if part)

@@ -257,6 +257,7 @@ class Abort(Frame, frozen=True):
     is_interruption: bool = False
     is_error: bool = False
     is_final: bool = False
+    is_outage: bool = False
 
     @classmethod
     def of(cls, cause: Cause) -> Abort:

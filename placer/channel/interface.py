@@ -112,6 +112,11 @@ class Channel(ABC):
         rests, the channel needs less CPU time."""
         self._carrier.tick_slowly(is_resting)
 
+    def wait_without_limit(self, is_unlimited: bool) -> None:
+        """Note whether the waits of this process have no deadline from now on. A run that has
+        failed, and a lost peer, still end them."""
+        self.mailbox.has_deadline = not is_unlimited
+
     def begin_send(self, to: str, key: Key, arrays: Sequence[Array]) -> OpenMessage:
         """Start sending a message whose arrays are still being written.
 

@@ -10,13 +10,13 @@ import os
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import msgspec
 
 from placer.errors import CheckpointError
 from placer.plan.settings.data.stream_pass import StreamPass
-from placer.system.files.atomic import sync_folder
+from placer.system.files.atomic import atomic_file, mode_of, sync_folder
 from placer.system.files.locks import file_locked
 
 ATTEMPTS: Final = "attempts.jsonl"
@@ -133,32 +133,41 @@ def _read(folder: Path) -> list[_AnyLine]:
     """
     path = folder / ATTEMPTS
     try:
-        *lines, _ = path.read_bytes().split(b"\n")
-        return [_LINE.decode(line) for line in lines]
+        return _decode(path.read_bytes(), path)
     except FileNotFoundError:
         return []
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CheckpointError(
-            f"'{path}' cannot be read: {error}",
-            hint="remove the file: it only counts the attempts of a run",
-        ) from error
+    except OSError as error:
+        raise _damaged(path, error) from error
 
 
-def add_attempt(folder: Path, line: _AnyLine) -> None:
-    """Append a line, and remove a last line that a crash has cut. The file is locked meanwhile,
-    because the process of an earlier attempt may also append one. Raises CheckpointError if
-    the file cannot be written."""
+def _decode(content: bytes, path: Path) -> list[_AnyLine]:
+    *lines, _ = content.split(b"\n")
+    try:
+        return [_LINE.decode(line) for line in lines]
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        f"'{path}' cannot be read: {error}",
+        hint="remove the file: it only counts the attempts of a run",
+    )
+
+
+def add_attempt(folder: Path, line: _AnyLine, *, oldest: int = 0) -> None:
+    """Append a line, and remove a last line that a crash has cut. When an attempt begins, the files
+    and passes of other runs are removed: only their own attempts read them. So are passes of this
+    run before the pass `oldest`, but its first one, from which `--passes` counts.
+
+    The file is locked meanwhile, because the process of an earlier attempt may also append a line.
+    Raises CheckpointError if the file cannot be written, or another line is damaged.
+    """
     path = folder / ATTEMPTS
     try:
         is_new = not path.exists()
-        with path.open("a+b") as file, file_locked(file.fileno(), wait=LOCK_WAIT):
-            file.seek(0)
-            content = file.read()
-            if content and not content.endswith(b"\n"):
-                file.truncate(content.rfind(b"\n") + 1)
-            file.write(msgspec.json.encode(line) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        while not _add(path, line, oldest):
+            pass
         if is_new:
             sync_folder(folder)
     except BlockingIOError:
@@ -166,6 +175,51 @@ def add_attempt(folder: Path, line: _AnyLine) -> None:
         raise CheckpointError(f"cannot write '{path}': {why}") from None
     except OSError as error:
         raise CheckpointError(f"cannot write '{path}': {error.strerror}") from error
+
+
+def _add(path: Path, line: _AnyLine, oldest: int) -> bool:
+    """Add a line; return False if another process has replaced the file meanwhile."""
+    with path.open("a+b") as file, file_locked(file.fileno(), wait=LOCK_WAIT):
+        if not os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            return False
+        added = msgspec.json.encode(line) + b"\n"
+        begins = isinstance(line, AttemptBegun)
+        if begins and (kept := _without_unread(file, line.run, oldest)):
+            with atomic_file(path, mode_of(path)) as trimmed:
+                trimmed.write(kept + added)
+            return True
+        end = file.seek(0, os.SEEK_END)
+        if end and os.pread(file.fileno(), 1, end - 1) != b"\n":
+            file.truncate(_read_all(file).rfind(b"\n") + 1)
+        file.write(added)
+        file.flush()
+        os.fsync(file.fileno())
+        return True
+
+
+def _without_unread(file: BinaryIO, run: str, oldest: int) -> bytes:
+    """Return the lines without those that no attempt reads any more; empty if there are none."""
+    content = _read_all(file)
+    lines = content.split(b"\n")[:-1]
+    decoded = _decode(content, Path(file.name))
+    own = (
+        each for each in decoded if isinstance(each, AttemptPass) and each.run == run
+    )
+    first = min((each.announced.number for each in own), default=0)
+
+    def is_read(line: _AnyLine) -> bool:
+        if not isinstance(line, AttemptPass):
+            return isinstance(line, Line) or line.run == run
+        number = line.announced.number
+        return line.run == run and (number == first or number >= oldest)
+
+    kept = [text for text, line in zip(lines, decoded, strict=True) if is_read(line)]
+    return b"\n".join([*kept, b""]) if len(kept) < len(lines) else b""
+
+
+def _read_all(file: BinaryIO) -> bytes:
+    file.seek(0)
+    return file.read()
 
 
 def attempts_of(lines: Sequence[Line], run: str) -> list[Line]:
@@ -191,6 +245,7 @@ def why_no_further(lines: Sequence[Line], restarts: int, writer: str) -> str:
         return ""
     times = restarts + 1
     after = f"after step {step:,}" if step else "before the first checkpoint"
+    after += f", with {restarts} restart{'s' if restarts > 1 else ''}"
     recent = lines[lines.index(row[0]) :]
     nodes = {
         line.node if isinstance(line, AttemptFailed) else writer

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain, count
 from pathlib import Path
 from socket import gethostname
-from typing import Final
+from typing import BinaryIO, Final
 
 from msgspec.structs import replace
 
@@ -26,6 +26,8 @@ from placer.system.files.locks import file_locked, lock_owner
 
 BEST: Final = "best"
 """The name of the link to the checkpoint with the best evaluation."""
+CLAIM: Final = ".claim"
+"""The file that the command of a stream locks, in the folder of checkpoints."""
 DAMAGED: Final = "damaged-"
 """The beginning of the name of a checkpoint that was set aside."""
 
@@ -38,16 +40,61 @@ _FILE_OF_NODE = re.compile(r"[a-z][a-z0-9_]*-[0-9]+(\.rows)?\.safetensors")
 
 
 class InUseError(CheckpointError):
-    """Another run has locked the folder of checkpoints."""
+    """Another run has locked the folder of checkpoints.
+
+    Attributes:
+        folder: the folder.
+    """
 
     exit_status = 1
 
+    def __init__(self, folder: Path, owner: int | None) -> None:
+        """Name the process `owner`, if it is known."""
+        process = f": process {owner} on {gethostname()}" if owner else ""
+        super().__init__(
+            f"another run writes checkpoints to '{folder}'{process}",
+            hint="name another folder, or wait for the other run to end",
+        )
+        self.folder = folder
 
-def check_is_free(folder: Path) -> None:
-    """Raise InUseError if another run has locked a folder of checkpoints."""
-    if folder.is_dir():
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Create a folder of checkpoints, and claim it for a command, before a run locks it.
+
+    Raises:
+        InUseError: if another command has claimed the folder, or another run has locked it.
+        CheckpointError: if the folder cannot be created.
+    """
+    with ExitStack() as exits:
+        with _creation_errors(folder):
+            _create(folder)
+            claim = exits.enter_context(_open_claim(folder / CLAIM))
+            exits.enter_context(_locked(claim.fileno(), folder, 0.0))
         with opened_folder(folder) as descriptor, _locked(descriptor, folder, 0.0):
             pass
+        yield
+
+
+def _open_claim(path: Path) -> BinaryIO:
+    """Open the file of a claim. Another user may have created it, which can only be read then: a
+    lock does not write it."""
+    try:
+        return path.open("ab")
+    except PermissionError:
+        if not path.exists():
+            raise
+        return path.open("rb")
+
+
+@contextmanager
+def _creation_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(
+            f"checkpoints cannot be written to '{folder}': {error.strerror}"
+        ) from error
 
 
 @contextmanager
@@ -75,13 +122,9 @@ def locked(folder: Path, *, wait: float = 0.0) -> Iterator[bool]:
     Raises:
         CheckpointError: if the folder cannot be created, or another run has locked it.
     """
-    try:
+    with _creation_errors(folder):
         _create(folder)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise CheckpointError(
-            f"checkpoints cannot be written to '{folder}': {error.strerror}"
-        ) from error
     try:
         with _locked(descriptor, folder, wait) as has_locks:
             for entry in folder.iterdir():
@@ -102,12 +145,7 @@ def _locked(descriptor: int, folder: Path, wait: float) -> Iterator[bool]:
         try:
             has_locks = exits.enter_context(file_locked(descriptor, wait=wait))
         except BlockingIOError:
-            owner = lock_owner(descriptor)
-            raise InUseError(
-                f"another run writes checkpoints to '{folder}'"
-                + (f": process {owner} on {gethostname()}" if owner else ""),
-                hint="name another folder, or wait for the other run to end",
-            ) from None
+            raise InUseError(folder, lock_owner(descriptor)) from None
         yield has_locks
 
 

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from placer.plan.settings.data.digests import Digests
+from placer.plan.settings.data.lanes import LanePosition
 from placer.plan.settings.data.source import Data
 from placer.plan.settings.data.stream_pass import StreamPass
 from placer.plan.settings.fields import Count, Seed, Size
@@ -263,6 +264,7 @@ class StreamPosition(Struct, frozen=True):
         rows: the number of rows of all passes so far.
         left_out: the number of these rows that fill no batch.
         warned: the late and the changed files that the run has warned of.
+        lanes: the position in each lane of a Python function after the step.
     """
 
     current: StreamPass
@@ -272,6 +274,7 @@ class StreamPosition(Struct, frozen=True):
     rows: Size
     left_out: Size
     warned: tuple[str, ...] = ()
+    lanes: tuple[LanePosition, ...] = ()
 
 
 class Progress(Struct, frozen=True):

@@ -43,7 +43,8 @@ def check_command(spec: Path, no_data: bool, code: bool, **options: Any) -> None
             all_files=True,
         )
         for source, part in parts.items():
-            line += f"; checked the first {part.rows:,} rows of {source}"
+            first = "row" if part.rows == 1 else f"{part.rows:,} rows"
+            line += f"; checked the first {first} of {source}"
             if part.files > 1:
                 line += f", and the columns of its {part.files:,} files"
             if part.advice:

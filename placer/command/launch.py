@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack, redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -97,7 +97,15 @@ _OF_RUNS = {
     "tensorboard": "--tensorboard",
 }
 """Options of the launcher, which have no effect when nothing is run."""
-_NOT_CONTINUED = ("checkpoint", "init_params", "out", "partial", "resume", "shrink")
+_NOT_CONTINUED = (
+    "checkpoint",
+    "init_params",
+    "out",
+    "partial",
+    "resume",
+    "shrink",
+    "skip_pass",
+)
 """Options that the command to continue a run sets anew, or leaves out."""
 
 
@@ -252,25 +260,29 @@ def _run_on(
 def _check_and_run(
     build: Path, machines: Hosts | OnEngine | None = None, **options: Any
 ) -> None:
-    from placer.launcher.checks import busy_folder, check_launch
+    from placer.launcher.checks import check_launch, claimed_folder
     from placer.launcher.data_check import check_build_data
     from placer.launcher.run_folder import recorded_launch
     from placer.plan.plan import read_sources
+    from placer.runtime.control.checkpoint_settings import checkpoint_folder
     from placer.runtime.control.options import OPTIONS, Options
 
     of_run = {option.name: options.pop(option.name) for option in OPTIONS}
     plan, chosen = check_launch(build, Options(**of_run), machines=machines)
-    if machines is None:
-        check_build_data(plan, build)
-        spec = build / read_sources(build).spec
-        if (busy := busy_folder(plan, spec, chosen)) is not None:
-            echo(f"{busy}; nothing to do", err=options["as_json"])
-            return
-    command = command_without(())
     is_here = machines is None
-    with recorded_launch(
-        build, plan, chosen, command=command, is_here=is_here
-    ) as record:
+    with ExitStack() as exits:
+        if is_here:
+            check_build_data(plan, build)
+            spec = build / read_sources(build).spec
+            folder = checkpoint_folder(plan, spec, chosen)
+            exits.enter_context(
+                ends_if_busy(chosen, options["as_json"], options["quiet"])
+            )
+            exits.enter_context(claimed_folder(plan, folder))
+        command = command_without(())
+        record = exits.enter_context(
+            recorded_launch(build, plan, chosen, command=command, is_here=is_here)
+        )
         run_build(
             build,
             plan,
@@ -280,6 +292,25 @@ def _check_and_run(
             folder=lambda: record.folder,
             **options,
         )
+
+
+@contextmanager
+def ends_if_busy(options: Options, as_json: bool, quiet: bool) -> Iterator[None]:
+    """Let a command with `--until now` end normally if another run uses its folder of
+    checkpoints."""
+    from placer.checkpoint.folder import InUseError
+    from placer.plan.settings.data.stream import NOW
+    from placer.report.outcome import busy_json
+
+    try:
+        yield
+    except InUseError as error:
+        if options.until != NOW:
+            raise
+        if as_json:
+            echo(busy_json(error.folder))
+        if not quiet:
+            echo(f"{error.message}; nothing to do", err=as_json)
 
 
 def run_build(
@@ -306,6 +337,7 @@ def run_build(
     from placer.launcher.engine_job import OnEngine
     from placer.launcher.launch import callback_queue, launch_checked, launch_processes
     from placer.launcher.logs import log_folder
+    from placer.plan.settings.data.stream import NOW
     from placer.report.next_commands import next_lines
     from placer.report.outcome import (
         best_lines,
@@ -317,6 +349,7 @@ def run_build(
     from placer.report.progress.show import show_progress, show_warnings
     from placer.report.progress.view import RunView
     from placer.report.shown_path import home_path
+    from placer.runtime.control.events import show_output
     from placer.runtime.signals.interruption import interruption_of
     from placer.system.cores import usable_cores
 
@@ -362,6 +395,7 @@ def run_build(
                 tensorboard=tensorboard,
                 note=note,
                 folder=folder,
+                show=show_warnings if quiet else show_output,
             )
         else:
             calls = exits.enter_context(
@@ -394,7 +428,9 @@ def run_build(
                 build, plan = chosen.build, chosen.plan
             # The result has more warnings than its event, if a node failed after it.
             note(result)
-    if not (quiet and as_json):  # The JSON object is the result.
+    # The JSON object is the result. From cron, it is normal that no file is new.
+    is_normal = options.until == NOW and not result.has_trained
+    if not (quiet and (as_json or is_normal)):
         for line in result_lines(result):
             echo(line, file=stream)
         if machines is None and options.trace is not None:
@@ -414,7 +450,7 @@ def run_build(
                 echo(line, file=stream)
     for text in result.warnings:
         echo(f"warning: {text}", err=True)
-    if not quiet:
+    if not (quiet or is_normal):
         is_here = machines is None
         for line in next_lines(plan, build, options, result, folder(), is_here=is_here):
             echo(line, file=stream)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from placer.command.console import echo
-from placer.command.launch import launch_options, run_build
+from placer.command.launch import ends_if_busy, launch_options, run_build
 from placer.command.option_groups import GroupedCommand, command_without, grouped_option
 from placer.command.options import compile_options, spec_argument
 
 if TYPE_CHECKING:
     from placer.compiler.graph.graph import Graph
     from placer.launcher.run_folder import NewRun
+    from placer.runtime.control.options import Options
 
 
 @click.command(
@@ -59,7 +60,7 @@ def train_command(
     """
     from placer.compiler.driver import compile_in_memory
     from placer.compiler.passes import STEP_PASSES
-    from placer.launcher.checks import busy_folder
+    from placer.launcher.checks import claimed_folder
     from placer.launcher.run_folder import new_run
     from placer.report.outcome import plan_line
     from placer.report.repeated_work import repeated_line
@@ -103,14 +104,14 @@ def train_command(
     stream = sys.stderr if as_json else sys.stdout
     shown = {key: options[key] for key in options.keys() - run_options.keys()}
     command = command_without(())
-    if (busy := busy_folder(plan, spec, chosen)) is not None:
-        echo(f"{busy}; nothing to do", file=stream)
-        return
     created: list[Path] = []
-    with (
-        _note_removed(created),
-        new_run(compiled, chosen, out, overrides=overrides, command=command) as run,
-    ):
+    with ExitStack() as exits:
+        exits.enter_context(ends_if_busy(chosen, as_json, options["quiet"]))
+        exits.enter_context(_note_removed(created, quiet=options["quiet"]))
+        run = exits.enter_context(
+            new_run(compiled, chosen, out, overrides=overrides, command=command)
+        )
+        exits.enter_context(claimed_folder(plan, _to_claim(run, spec, chosen, out)))
         created.append(run.build.parent)
         if not options["quiet"]:
             echo(f"{plan.name}: {plan_line(plan)}", file=stream)
@@ -128,10 +129,29 @@ def train_command(
         )
 
 
+def _to_claim(
+    run: NewRun, spec: Path, options: Options, out: Path | None
+) -> Path | None:
+    """Return the folder of checkpoints that another command may use, too; None for the folder in
+    a new folder of a run."""
+    from placer.launcher.continued_run import checkpoints_in_run
+    from placer.runtime.control.checkpoint_settings import (
+        checkpoint_folder,
+        needs_folder,
+    )
+
+    if run.is_continued or not needs_folder(run.plan, options):
+        return checkpoint_folder(run.plan, spec, run.options)
+    # A run that still goes on is not continued, but it trains the same files.
+    return checkpoints_in_run(options.resume) if out is None else None
+
+
 def _folder_line(run: NewRun) -> str:
     folder = run.build.parent
     if not run.is_continued:
         return f"the run's folder is {folder}"
+    if run.plan.train.stream is not None:  # each command goes on with it
+        return f"continues the run in {folder}"
     return (
         f"continues the run in {folder} and replaces its result; --out DIR names another"
         " folder"
@@ -139,12 +159,14 @@ def _folder_line(run: NewRun) -> str:
 
 
 @contextmanager
-def _note_removed(created: Sequence[Path]) -> Iterator[None]:
-    """Print which folders a failed run has removed again."""
+def _note_removed(created: Sequence[Path], *, quiet: bool) -> Iterator[None]:
+    """Print which folders a run without a step has removed again; if it is `quiet`, only those of
+    a failed run."""
+    has_failed = True
     try:
         yield
-    except BaseException:
+        has_failed = False
+    finally:
         for folder in created:
-            if not folder.exists():
+            if not folder.exists() and (has_failed or not quiet):
                 echo(f"no step was done, so the folder {folder} was removed", err=True)
-        raise

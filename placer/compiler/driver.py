@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Never
 import msgspec
 
 from placer.compiler.emit.classes import name_classes
+from placer.compiler.emit.lanes import check_lanes, explain_lanes
 from placer.compiler.emit.optax_tables import check_optax_tables
 from placer.compiler.emit.plan import make_plan
 from placer.compiler.emit.predicting import predicting_model
@@ -30,6 +31,7 @@ from placer.compiler.memory.input_ranges import limit_inputs
 from placer.compiler.memory.node_memory import check_memory
 from placer.compiler.passes import LoweredModel, PassObserver, lower, lower_prediction
 from placer.compiler.passes.counted_schedules import find_counted_schedules
+from placer.compiler.passes.messages.insert_conversions import UnevenBatchError
 from placer.compiler.passes.predict import predict
 from placer.compiler.passes.rates_of_zero import find_rates_of_zero
 from placer.compiler.passes.row_pairs import find_row_pairs
@@ -329,6 +331,7 @@ def _emit(
     hashes = {path: sha256(content) for path, content in files.items()}
     plan = make_plan(model, graphs, tables, schedule, programs, hashes)
     plan = with_digest(plan)
+    check_lanes(plan, model)
     check_memory(plan, model)
     check_plan(plan, FILE)
     files[FILE] = to_json(plan).encode()
@@ -364,7 +367,11 @@ def lower_model(model: Model, watch: PassObserver | None = None) -> LoweredModel
     `watch` is called with each pass's name and the graph after the pass. Raises PlaceError
     or GraphError for a mistake in the spec.
     """
-    return lower(model.graph, watch)
+    try:
+        return lower(model.graph, watch)
+    except UnevenBatchError as error:
+        explain_lanes(error, model)
+        raise
 
 
 def lowered_graphs(model: Model, lowered: LoweredModel) -> list[LoweredGraph]:

@@ -27,12 +27,14 @@ class Failure:
         first_hand: True if the node itself reported the failure or its process ended;
             False if another node reported it.
         is_interruption: True if a signal made the node end the run.
+        is_outage: True if the function of a stream has raised.
     """
 
     node: str
     text: str
     first_hand: bool
     is_interruption: bool = False
+    is_outage: bool = False
 
     @property
     def what(self) -> str:
@@ -55,7 +57,7 @@ def failure_from_report(event: NodeFailure | Left) -> Failure:
     was_ended = isinstance(event, Left) and event.root and not cause.is_error
     failed = "" if was_ended and not cause.where else "failed: "
     text = f"{cause.node} {failed}{text}"
-    return Failure(cause.node, text, event.root, cause.is_interruption)
+    return Failure(cause.node, text, event.root, cause.is_interruption, cause.is_outage)
 
 
 def failure_from_exit(child: WatchedNode, last: State | None) -> Failure:

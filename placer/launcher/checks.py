@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
@@ -9,10 +11,9 @@ from pathlib import Path
 from placer.channel.endpoint import show_endpoint
 from placer.checkpoint.choice import check_has_some, checkpoints_hint
 from placer.checkpoint.folder import (
-    InUseError,
     check_best_is_free,
     check_continues,
-    check_is_free,
+    claimed,
     has_none,
     is_continued,
 )
@@ -96,23 +97,18 @@ def check_launch(
     return plan, options
 
 
-def busy_folder(plan: Plan, spec: Path, options: Options) -> str | None:
-    """Return who has locked the folder of checkpoints of a run with `--until now`, which then
-    ends at once; None if the folder is free.
+@contextmanager
+def claimed_folder(plan: Plan, folder: Path | None) -> Iterator[None]:
+    """Claim a folder of checkpoints for the run of a stream, so that one command at a time uses it.
 
     Raises:
-        InUseError: if another run of a stream has locked the folder, without `--until now`.
+        InUseError: if another run uses the folder.
     """
-    folder = checkpoint_folder(plan, spec, options)
     if folder is None or plan.train.stream is None:
-        return None
-    try:
-        check_is_free(folder)
-    except InUseError as error:
-        if options.until != "now":
-            raise
-        return error.message
-    return None
+        yield
+        return
+    with claimed(folder):
+        yield
 
 
 def check_can_go_back(plan: Plan, build: Path, options: Options) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from placer.checkpoint.choice import is_checkpoint
 from placer.errors import PlacerError
 from placer.report.run_files import Command, is_run, is_running, read_command
 
@@ -39,6 +40,15 @@ def run_of_checkpoint(resume: Path, name: str, runs: Path) -> Path | None:
         if command.name == name and not is_running(folder)
     ]
     return max(of_model)[1] if of_model else None
+
+
+def checkpoints_in_run(resume: Path | None) -> Path | None:
+    """Return the folder of checkpoints that `--resume` names if it is in the folder of a run."""
+    if resume is None:
+        return None
+    path = resume.resolve()
+    folder = path.parent if is_checkpoint(path) else path
+    return folder if is_run(folder.parent) else None
 
 
 def _commands(runs: Path) -> Iterator[tuple[Command, Path]]:

@@ -107,7 +107,8 @@ def check_data(
             continue  # its files may come later
         try:
             with located(which, spans):
-                checked = data if data.stream is None else _first_file(data, folder)
+                is_of_files = data.stream is not None and data.stream.lanes is None
+                checked = _first_file(data, folder) if is_of_files else data
                 if checked is None:
                     continue
                 read = _check_rows(plan, checked, used, folder, all_files=all_files)

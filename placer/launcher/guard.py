@@ -9,6 +9,7 @@ with the guard, also if the guard is killed.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import secrets
@@ -26,7 +27,7 @@ from placer.channel.cause import Cause
 from placer.channel.keys import VARIABLE
 from placer.launcher.child import Child
 from placer.launcher.parent import end_with_parent
-from placer.launcher.pauses import pause_before
+from placer.launcher.pauses import pause_before, pause_of_outage
 from placer.runtime.callbacks.event_queue import write_all
 from placer.runtime.control.events import CUT_LINE, Left, write_event
 from placer.runtime.control.options import Options
@@ -35,6 +36,7 @@ from placer.runtime.process.guard_notes import (
     FAILED,
     FINISHED,
     JOINED,
+    OUTAGE,
     OVER,
     TRAINS,
 )
@@ -92,6 +94,7 @@ def guard_of(
         events,
         used,
         leaves=leaves,
+        longest_pause=options.join_timeout / 2,
     )
 
 
@@ -124,6 +127,7 @@ class Guard:
         signals: the signals so far.
         leaves: whether SIGTERM ends only this guard and its process: the engine then starts
             the node on another machine, and the run goes on.
+        longest_pause: the longest pause after an error of a stream, in seconds.
     """
 
     node: str
@@ -137,6 +141,7 @@ class Guard:
     trains: bool = False
     signals: list[int] = field(default_factory=list)
     leaves: bool = False
+    longest_pause: float = math.inf
     _is_leaving: bool = False
     _pid: int = 0
 
@@ -144,7 +149,7 @@ class Guard:
         """Run the node until the run is over for it, and exit with its status."""
         # The node inherits the blocked signals, and unblocks them when it can handle them.
         signal.pthread_sigmask(signal.SIG_BLOCK, (*PASSED_ON, signal.SIGCHLD))
-        early = 0
+        early = outages = 0
         while True:
             status, notes = self._run_once()
             how = f"{self.node} {how_ended(status)}"
@@ -165,7 +170,12 @@ class Guard:
                 self._say(f"{how}; it has ended {early} times before it joined")
                 self._exit(status)
             self._say(f"{how}; it is started again")
-            self._pause(pause_before(early))
+            # A stream that fails before the node trains has no rows yet.
+            outages = outages + 1 if OUTAGE in notes and TRAINS not in notes else 0
+            pause = pause_before(early)
+            if OUTAGE in notes and outages <= self.limit:
+                pause = max(pause, min(self.longest_pause, pause_of_outage(outages)))
+            self._pause(pause)
 
     def _run_once(self) -> tuple[int, set[str]]:
         """Run a process of the node; return its status and its notes."""

@@ -169,10 +169,12 @@ def launch_checked(
     elastic: Least | None = None,
     note: Watch,
     folder: Callable[[], Path | None],
+    show: Watch = show_output,
 ) -> Result:
     """Run a build with the plan and the options of `check_launch`, and call `note` with
     each event. `folder` returns the folder of the run, which may not exist before the
-    first step. See `launch` for the other arguments."""
+    first step. `show` prints the messages of a run in threads. See `launch` for the other
+    arguments."""
     history = StepHistory()
     chosen = check_elastic(
         build,
@@ -200,23 +202,19 @@ def launch_checked(
             check_thread_options(
                 options, logs=logs, watch=watch, progress=progress or None
             )
-            result = _launch_threads(build, params.options, interruption, keep, calls)
+            shown = _both(keep, show)
+            result = _launch_threads(build, params.options, interruption, shown, calls)
         else:
             with (
                 log_folder(logs, plan.name, build) as run_logs,
                 _shown(plan, watch, progress, folder) as show,
             ):
-
-                def keep_and_show(event: Event) -> None:
-                    keep(event)
-                    show(event)
-
                 result = launch_processes(
                     build,
                     plan,
                     params.options,
                     run_logs,
-                    keep_and_show,
+                    _both(keep, show),
                     interruption,
                     calls,
                     machines,
@@ -273,12 +271,15 @@ def _shown(
         if watch is None:
             yield show
             return
+        yield _both(show, watch)
 
-        def show_and_watch(event: Event) -> None:
-            show(event)
-            watch(event)
 
-        yield show_and_watch
+def _both(first: Watch, second: Watch) -> Watch:
+    def watch(event: Event) -> None:
+        first(event)
+        second(event)
+
+    return watch
 
 
 def launch_processes(
@@ -321,15 +322,11 @@ def _launch_threads(
     build: Path,
     options: Options,
     interruption: Interruption,
-    keep: Watch,
+    watch: Watch,
     calls: CallbackQueue,
 ) -> Result:
-    """Run the nodes of a build as threads, and call `keep` with the events."""
+    """Run the nodes of a build as threads, and call `watch` with the events."""
     from placer.runtime.process.threads import run_in_threads
-
-    def watch(event: Event) -> None:
-        keep(event)
-        show_output(event)
 
     if not interruption.saves:
         result = run_in_threads(

@@ -344,6 +344,7 @@ def _restarts(
         compares=plan.is_repeatable,
         machines=None if remote is None else remote.machines,
         absent=Absent(wait),
+        longest_pause=options.join_timeout / 2,
     )
 
 

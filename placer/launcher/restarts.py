@@ -8,6 +8,7 @@ asynchronous training have other metrics. They are passed on, marked, and replac
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from msgspec import structs
 from placer.launcher.absent import Absent
 from placer.launcher.cause import Failure, choose_root_cause
 from placer.launcher.machines import Machines, Reaction
-from placer.launcher.pauses import pause_before
+from placer.launcher.pauses import pause_before, pause_of_outage
 from placer.launcher.watched_node import WatchedNode
 from placer.place.node_kinds import NodeId
 from placer.runtime.control.events import (
@@ -114,6 +115,7 @@ class Restarts:
         machines: the machines of the nodes, if ssh runs them.
         absent: the processes that have failed and not joined again.
         saved: the step of the last checkpoint of the run; 0 before the first one.
+        longest_pause: the longest pause after an error of a stream, in seconds.
     """
 
     limit: int
@@ -129,6 +131,7 @@ class Restarts:
     machines: Machines | None = None
     absent: Absent = field(default_factory=Absent)
     saved: int = 0
+    longest_pause: float = math.inf
     _metrics: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     _last_step: int = 0
     _last_pass: int = 0
@@ -214,8 +217,18 @@ class Restarts:
                 f"{failure.text}\n  it has failed {failing.ends[node]} times in a row"
             )
             return replace(failure, text=text)
-        self._due[node] = time.monotonic() + pause_before(ends)
+        self._due[node] = time.monotonic() + max(pause_before(ends), self._pause)
         return None
+
+    @property
+    def _pause(self) -> float:
+        """The seconds before the next attempt, which the source of a stream may need. There is no
+        pause if the next attempt ends the run."""
+        failing, failures = self.failing, self._in_a_row
+        is_outage = failing is not None and failing.cause.is_outage
+        if not is_outage or failures > self.limit:
+            return 0.0
+        return min(self.longest_pause, pause_of_outage(failures))
 
     def react(self, child: WatchedNode) -> Reaction | None:
         """Return the reaction to the end of a process, if it differs from `note_exit`. It may
@@ -507,15 +520,26 @@ class Restarts:
         for text in failing.texts:
             if text in failing.told:
                 continue
-            then = f"; all nodes go back (restart {len(self.done) + 1}"
-            if 0 < self._in_a_row <= self.limit:
-                then += f", {self._in_a_row} of {self.limit} without a new checkpoint"
-            then += ")"
+            then = self._way_back
             if failing.told:
                 then = ", before all nodes trained again"
             failing.told.append(text)
             what, *more = text.split("\n")
             yield NodeWarning("\n".join((f"{what}{then}", *more)))
+
+    @property
+    def _way_back(self) -> str:
+        """The end of the warning of a failure."""
+        failures, number = self._in_a_row, len(self.done) + 1
+        if failures > self.limit:
+            return f"; failure {failures} in a row without a new checkpoint"
+        count = f"restart {number}"
+        if failures:
+            count = f"restart {failures} of {self.limit} without a new checkpoint"
+            count += f", {number} in all" if number > failures else ""
+        pause = 0.0 if self.is_guarded else self._pause
+        after = f" after a pause of {pause:g} s" if pause else ""
+        return f"; all nodes go back{after} ({count})"
 
     def _step(self, event: Step) -> Iterator[Event]:
         metrics = event.metrics, event.eval, event.epoch_metrics

@@ -22,8 +22,16 @@ from placer.launcher.run_command import command_of
 from placer.launcher.run_record import RunRecord
 from placer.launcher.supervise import Watch
 from placer.plan.plan import OF_RUN, RUNS, Plan
+from placer.plan.settings.data.stream import NOW
 from placer.plan.write import write_build
-from placer.report.run_files import is_run
+from placer.report.run_files import (
+    COMMAND,
+    EVENTS,
+    HISTORY,
+    RESULT,
+    TABLES,
+    is_run,
+)
 from placer.runtime.control.events import Resumed
 from placer.runtime.control.options import Options
 
@@ -68,9 +76,9 @@ def new_run(
     `run_of_checkpoint`. If its build differs from the build of that run, it is the
     subfolder `build-2`, `build-3` and so on.
 
-    If the run cannot start, or the block raises before the first step is done, the new
-    files are removed. A folder that already existed, or that contains other files, is
-    kept.
+    If the run cannot start, the block raises before the first step is done, or the run has
+    `--until now` and nothing to train, the new files are removed. A folder that already
+    existed, or that contains other files, is kept.
 
     Args:
         compiled: the build.
@@ -102,6 +110,10 @@ def new_run(
         facts = command_of(build, plan, options, overrides=overrides, command=command)
         with RunRecord(lambda _: build.parent, facts, options.history) as record:
             yield NewRun(build, plan, options, record.note, continued is not None)
+        if options.until == NOW and continued is None and not record.has_trained:
+            for name in (COMMAND, EVENTS, HISTORY, RESULT, TABLES):
+                (build.parent / name).unlink(missing_ok=True)
+            _remove(build, created)
     except BaseException:
         if not has_build and (record is None or not record.has_trained):
             if continued is None:

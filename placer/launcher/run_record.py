@@ -367,10 +367,11 @@ def history_line(step: Step) -> dict[str, Any]:
 
 def pass_facts(begun: PassBegun, last: Step) -> dict[str, Any]:
     """Return the facts about a pass of a stream in the history line of its last step."""
+    names = begun.files[:1] + begun.files[-1:]
+    files = dict(zip(("first_file", "last_file"), names, strict=False))
     return {
         "files": len(begun.files),
-        "first_file": begun.files[0],
-        "last_file": begun.files[-1],
+        **files,
         "rows": begun.rows,
         "left_out": begun.left_out,
         "waited": round(begun.waited, 3),

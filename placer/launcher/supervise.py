@@ -46,10 +46,10 @@ from placer.system.memory.collection import begin_collection
 
 Watch = Callable[[Event], None]
 
-# Together, the next three limits end all processes of a run within 12 s of the report of
-# a failure.
 ROOT_REPORT_GRACE = 3.0
 """Seconds for a node to report the root cause after the first report of a failure."""
+ENGINE_REPORT_GRACE = 12.0
+"""The same for an engine, which may notice later than the other nodes that a machine is lost."""
 PEER_EXIT_GRACE = 1.5
 """Seconds for the other nodes to end on their own once the root cause is known."""
 EXIT_GRACE = 30.0
@@ -299,7 +299,7 @@ class _Supervisor:
                         self.watch(NodeWarning(text))
             case Phase.FAILED | Phase.FAILURE_KNOWN if self._are_all_frozen:
                 self._enter(Phase.ENDING)
-            case Phase.FAILED if self._is_root_known or elapsed > ROOT_REPORT_GRACE:
+            case Phase.FAILED if self._is_root_known or elapsed > self._report_grace:
                 self._enter(Phase.FAILURE_KNOWN)
             case Phase.FAILURE_KNOWN if elapsed > PEER_EXIT_GRACE:
                 self._enter(Phase.ENDING)
@@ -453,6 +453,11 @@ class _Supervisor:
     @property
     def _is_root_known(self) -> bool:
         return any(failure.first_hand for failure in self.failures)
+
+    @property
+    def _report_grace(self) -> float:
+        is_of_engine = any(child.job for child in self.running)
+        return ENGINE_REPORT_GRACE if is_of_engine else ROOT_REPORT_GRACE
 
     @property
     def _are_all_frozen(self) -> bool:

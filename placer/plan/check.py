@@ -131,7 +131,9 @@ def _check_data(plan: Plan, data: RowSource, which: str) -> Problems:
         yield f"{which}: {error.message}"
         return
     if (stream := data.stream) is not None:
-        if mistake := stream.check(source, data.split, data.remainder):
+        if mistake := stream.check(
+            source, data.split, data.remainder, data.shuffle, data.batch
+        ):
             yield f"{which}: {mistake.message}"
         if which != "train":
             yield f"{which}: only data.train is a stream"

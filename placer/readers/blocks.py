@@ -88,19 +88,16 @@ def collect_blocks(
     count = 0
     for number, block in enumerate(blocks):
         where = f"{source}: block {number}"
-        arrays = _read_arrays(request, check_is_mapping(request, block, number), where)
+        mapping = check_is_mapping(request, block, number)
+        arrays = read_block(request, request.used, mapping, where)
         first, count = count, count + len(next(iter(arrays.values())))
         if count > limit:
             raise too_many_rows(request, function, limit)
-        for column in request.columns:
-            name, array = request.single_feeds[column.name], arrays[column.name]
-            try:  # `errors_of_input` takes longer than to convert a small block
-                check_shape(array.shape[1:], column, where, name, None)
-                converted = convert(array, column, source, name, first)
-            except DataError as error:
-                with errors_of_input(column.name):
-                    raise error from None
-            rows[column.name].extend(count)[...] = converted
+        converted = convert_block(
+            request, request.columns, arrays, where, source, first
+        )
+        for name, values in converted.items():
+            rows[name].extend(count)[...] = values
         for key, checksum in checksums.items():
             checksums[key] = zlib.crc32(arrays[key].tobytes(), checksum)
         options.report(count)
@@ -117,12 +114,19 @@ def collect_blocks(
     return make_loaded_rows(typed, options, checksums)
 
 
-def _read_arrays(
-    request: ReadRequest, block: Mapping[str, Any], where: str
+def read_block(
+    request: ReadRequest,
+    columns: Iterable[Column],
+    block: Mapping[str, Any],
+    where: str,
 ) -> dict[str, np.ndarray]:
-    """Return the array of each input in a block. All have the same number of rows."""
+    """Return the array of each input in a block. All have the same number of rows.
+
+    `where` is the position of the block, for messages. Raises DataError if an array is
+    missing or has no rows.
+    """
     arrays, counts = {}, {}
-    for column in request.used:
+    for column in columns:
         name = request.single_feeds[column.name]
         try:
             value = block[name]
@@ -136,10 +140,45 @@ def _read_arrays(
     return arrays
 
 
+def convert_block(
+    request: ReadRequest,
+    columns: Iterable[Column],
+    arrays: Mapping[str, np.ndarray],
+    where: str,
+    source: str,
+    first: int,
+) -> dict[str, np.ndarray]:
+    """Return the arrays of a block in the dtypes of the inputs, [rows, *shape].
+
+    The result may share memory with the block.
+
+    Args:
+        request: the columns that feed the inputs.
+        columns: the inputs.
+        arrays: the array of each input in the block.
+        where: the position of the block, for messages.
+        source: the name of the rows, for messages with the number of a row.
+        first: the number of the first row of the block.
+
+    Raises:
+        DataError: if a value does not fit.
+    """
+    converted = {}
+    for column in columns:
+        name, array = request.single_feeds[column.name], arrays[column.name]
+        try:  # `errors_of_input` takes longer than to convert a small block
+            check_shape(array.shape[1:], column, where, name, None)
+            converted[column.name] = convert(array, column, source, name, first)
+        except DataError as error:
+            with errors_of_input(column.name):
+                raise error from None
+    return converted
+
+
 def _array(value: Any, column: Column, name: str, where: str) -> np.ndarray:
     """Return the values of a column of a block, [rows, ...]."""
     found = f"is a {type(value).__name__}, not an array with an entry per row"
-    hint = "after a block, yield only blocks: dicts of arrays"
+    hint = "yield only blocks: dicts of arrays with an entry for each row"
     if _is_list_of_arrays(value):
         hint = (
             f"yield one array; for a DataLoader of PyTorch, return '{name}' of a row as"

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from placer.errors import SpecWarning
 from placer.plan.settings.data.columns import Column
 from placer.plan.settings.data.source import RowSource
 from placer.plan.settings.data.window import Window
@@ -20,7 +21,10 @@ from placer.readers.order import Order
 from placer.readers.pieces import PieceRows
 from placer.readers.rows import LateRows, LoadedRows
 from placer.readers.source import open_pieces, open_source
+from placer.readers.streams.first_block import read_first_block
+from placer.readers.streams.lane_source import open_lanes
 from placer.readers.window_advice import Cost
+from placer.system.callsite import warn_at_caller
 
 WHOLE_NBYTES: Final = 4 << 20
 """Files up to this size are read whole."""
@@ -30,6 +34,8 @@ FIRST_ROWS: Final = 10_000
 """The number of rows to read of a larger file."""
 FIRST_ROWS_OF_CODE: Final = 100
 """The number of rows to read of a generator."""
+FIRST_BLOCK_LIMIT: Final = 5.0
+"""The longest wait for the first block of a stream of a function, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +74,16 @@ def check_source(
         to_predict: the rows are for a prediction (see `ReadOptions`).
 
     Returns:
-        The part that was read; None for all rows.
+        The part that was read; None for all rows, and for a stream whose first lane has
+        given no rows, with a warning.
 
     Raises:
         DataError: if the source cannot be read or does not fit the inputs. It is a
             SourceError if it concerns a key of the spec.
         RunError: if the code of a `python:` source raises.
     """
+    if data.stream is not None and data.stream.lanes is not None:
+        return _check_lanes(data, columns, folder)
     most, pieces, read = _most_rows(data, folder), None, None
     options = ReadOptions(first_rows=most, all_files=all_files, to_predict=to_predict)
     if isinstance(data.shuffle, Window):
@@ -98,6 +107,19 @@ def check_source(
     if not to_predict and data.stream is None:
         Order(rows.rows, data.batch, data.shuffle, data.seed, data.remainder)
     return FirstRows(read, 1) if read else None
+
+
+def _check_lanes(
+    data: RowSource, columns: Sequence[Column], folder: Path
+) -> FirstRows | None:
+    source = open_lanes(data, columns, folder, ReadOptions())
+    rows = read_first_block(source, FIRST_BLOCK_LIMIT)
+    if rows:
+        return FirstRows(rows, 1)
+    what = "has given no rows yet" if rows is None else "has ended without rows"
+    text = f"{source.where(0)} {what}; its blocks are not checked"
+    warn_at_caller(text, SpecWarning)
+    return None
 
 
 def _most_rows(data: RowSource, folder: Path) -> int | None:

@@ -70,7 +70,9 @@ def convert(
         return array
     check_numbers(array, column, source, name)
     with np.errstate(over="ignore", invalid="ignore"):
-        cast = array.astype(target)
+        # By way of float32, as in exported models: releases of ml_dtypes differ here.
+        wide = array.astype("float32") if column.dtype == "bfloat16" else array
+        cast = wide.astype(target)
     if dtype_kind(target) == "f":
         is_misfit = np.isinf(cast) & np.isfinite(array)
     else:

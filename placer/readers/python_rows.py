@@ -11,7 +11,7 @@ from placer.readers.arguments import ReadRequest
 from placer.readers.iterable import collect_rows
 from placer.readers.map_style import MapStyleRows, read_item
 from placer.readers.python_columns import read_columns
-from placer.readers.python_row import module_path, reader_errors
+from placer.readers.python_row import module_path, reader_errors, takes
 from placer.readers.python_values import needs_row, python_values
 from placer.readers.rows import Rows
 
@@ -37,14 +37,15 @@ def read(request: ReadRequest) -> Rows:
         DataError: if rows do not fit; they are numbered from 0.
         BuildError: if a module of a build has changed since it was compiled.
     """
-    path = module_path(request)
-    if not path.is_file():
-        raise DataError(
-            f"{request.source.text}: there is no {path.name}",
-            hint="put the module next to the spec",
-        )
     with modules_in(request.folder) as modules:
-        function = _find_function(request, modules)
+        function = find_function(request, modules)
+        if not takes(function) and takes(function, 0, 1, None):
+            raise DataError(
+                f"{request.source.text} is the function of a stream: it takes a lane, the"
+                " number of lanes and a mark",
+                hint="use a source with fixed rows here; a stream is for data.train, with"
+                " stream: {lanes: 24, rows: 1000000}",
+            )
         with reader_errors(request, "at row 0"):
             data = function()
             if callable(data) and not _is_dataset(data):
@@ -79,8 +80,19 @@ def _is_dataset(data: object) -> bool:
     return is_indexed and not isinstance(data, type | list | tuple)
 
 
-def _find_function(request: ReadRequest, modules: Modules) -> Callable[..., Any]:
-    """Run the source's module, and return the function."""
+def find_function(request: ReadRequest, modules: Modules) -> Callable[..., Any]:
+    """Run the source's module, and return the function.
+
+    Raises:
+        DataError: if there is no module, or it has no such function.
+        RunError: if the module raises.
+    """
+    path = module_path(request)
+    if not path.is_file():
+        raise DataError(
+            f"{request.source.text}: there is no {path.name}",
+            hint="put the module next to the spec",
+        )
     module_name, function_name = request.source.path.split(":")
     with reader_errors(request, "to load"):
         module = modules.load(module_name, f"placer_source_{module_name}")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from placer.plan.settings.data.source import RowSource
 from placer.plan.settings.data.window import DEFAULT_LANES, Window
 from placer.readers.pieces import PieceRows
 
-MANY_ROWS = 1_000_000
-"""The number of rows that an epoch may read more than once without a warning."""
+MANY_ROWS = {"epoch": 1_000_000, "pass": 100_000}
+"""The number of rows that an epoch, or a pass of a stream, may read more than once without a
+warning."""
 ADVISED_WINDOW = 131_072
 """The rows of a window to advise. Sources of twice as many rows may need one."""
 FEW_LANES = 8
@@ -21,13 +23,19 @@ LARGE_PART = 4
 """A window is advised from this fraction of the available memory, 1 / LARGE_PART."""
 
 
-def advise(rows: PieceRows, window: Window, nbytes: int) -> str | None:
+def advise(
+    rows: PieceRows,
+    window: Window,
+    nbytes: int,
+    each: Literal["epoch", "pass"] = "epoch",
+) -> str | None:
     """Return the problem of a window and a remedy; None without a problem.
 
     Args:
         rows: the opened source.
         window: the window.
         nbytes: the memory for open pieces of all nodes together, in bytes.
+        each: how often all rows are read: in each epoch, or in a pass.
     """
     source, pieces = rows.columns.request.source.text, len(rows.counts)
     lanes, remedy = window.parts, "write smaller row groups, or use fewer lanes"
@@ -39,11 +47,11 @@ def advise(rows: PieceRows, window: Window, nbytes: int) -> str | None:
             f" GB are available; {remedy}"
         )
     again = lanes * rows.rows // max(1, 2 * pieces)
-    if again > max(MANY_ROWS, rows.rows // 4):
+    if again > max(MANY_ROWS[each], rows.rows // 4):
         return (
-            f"{source} has {pieces} pieces for {lanes} lanes, and lanes start"
-            f" inside of pieces: about {again:,} rows are read again in each"
-            f" epoch; {remedy}"
+            f"{source} has {pieces} piece{'s' * (pieces != 1)} for {lanes} lanes, and lanes"
+            f" start inside of pieces: about {again:,} rows are read again in each {each};"
+            f" {remedy}"
         )
     return None
 

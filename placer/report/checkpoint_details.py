@@ -74,7 +74,9 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
         f"step {format_count(progress.step)}: {batches} ({plural(progress.rows, 'row')})"
         f" of {'pass' if progress.stream else 'epoch'} {format_count(progress.epoch)}",
     )
-    if (stream := progress.stream) is not None:
+    if (stream := progress.stream) is not None and stream.lanes:
+        yield "lanes", f"{plural(len(stream.lanes), 'position')} of a Python function"
+    elif stream is not None:
         files = stream.current.files
         named = files_text(files[0].path, files[-1].path, len(files))
         trained = plural(len(stream.trained), "file")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -129,10 +129,21 @@ def staleness_text(staleness: Mapping[str, int], bound: int | None) -> str:
 def result_json(result: Result) -> str:
     """Return the result of a run as a JSON object on one line. JSON lacks NaN and
     infinity, so they become null."""
-    shown = msgspec.to_builtins(result)
+    return msgspec.json.encode(_fields(result)).decode()
+
+
+def busy_json(folder: Path) -> str:
+    """Return the JSON object of a run that did nothing, because another one uses its folder of
+    checkpoints: that of a run without steps, and the folder in `busy`."""
+    nothing = Result(0, {}, {}, 0.0, {}, passes=0)
+    return msgspec.json.encode(_fields(nothing) | {"busy": str(folder)}).decode()
+
+
+def _fields(result: Result) -> dict[str, Any]:
+    shown: dict[str, Any] = msgspec.to_builtins(result)
     del shown["event"], shown["warnings"], shown["failed_late"]
     shown |= {"best_eval": result.best_eval, "best_step": result.best_step}
-    return msgspec.json.encode(shown).decode()
+    return shown
 
 
 def prediction_lines(result: PredictionResult, out: Path) -> Iterator[str]:

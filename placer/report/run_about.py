@@ -70,9 +70,11 @@ def _epochs(run: Run) -> dict[str, str]:
 
 def _pass(line: Mapping[str, Any]) -> str:
     facts = line["pass"]
-    files = files_text(facts["first_file"], facts["last_file"], facts["files"])
-    rows = plural(facts["rows"], "row")
-    return f"{format_count(line['epoch'])}, {files}, {rows}"
+    parts = [format_count(line["epoch"]), plural(facts["rows"], "row")]
+    if facts["files"]:
+        files = files_text(facts["first_file"], facts["last_file"], facts["files"])
+        parts.insert(1, files)
+    return ", ".join(parts)
 
 
 def _continued(command: Command) -> Iterator[str]:

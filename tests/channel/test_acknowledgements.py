@@ -144,3 +144,31 @@ def test_a_name_that_no_host_can_have_does_not_stop_the_resolver():
             assert isinstance(found, str) == (host != "localhost")
     finally:
         resolver.close()
+
+
+def test_a_sender_without_a_limit_sends_probes_after_its_deadline():
+    """A circle of waits may only begin then."""
+    probed = threading.Event()
+
+    class Counted(Carrier):
+        count = 0
+
+        def tell(self, peer, frame):
+            self.count += 1
+            if self.count == 12:
+                probed.set()
+
+    limits = Limits(deadline=0.02, bound=100)
+    mailbox = Mailbox("a:0", ["b:0"], limits, Counted())
+    mailbox.has_deadline = False
+
+    def send() -> None:
+        with suppress(Aborted):
+            for step in (1, 2):
+                mailbox.reserve("a:0", "b:0", Key(1, step), 90, 90)
+
+    waiting = threading.Thread(target=send)
+    waiting.start()
+    assert probed.wait(10)
+    mailbox.abort(Cause("a:0", "", "the end of the test"))
+    waiting.join()

@@ -191,7 +191,7 @@ def test_welcome_with_another_nonce_is_refused(nonce):
 def test_long_causes_are_truncated():
     cause = Cause("worker:0", "step 1", "é" * 100_000)
     assert Abort.of(cause) == Abort("worker:0", "step 1", "é" * MAX_TEXT)
-    cause = Cause("worker:0", "step 1", "no such file", is_error=True, is_final=True)
+    cause = Cause("worker:0", "step 1", "no such file", is_error=True, is_outage=True)
     assert Abort.of(cause).cause == cause
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from support.checkpoints import write_checkpoint
 from support.file_operations import before_operations
@@ -11,16 +13,21 @@ from placer.checkpoint.attempts import (
     ATTEMPTS,
     AttemptBegun,
     AttemptFailed,
+    AttemptFiles,
+    AttemptPass,
     add_attempt,
     attempts_of,
     read_attempts,
+    read_files,
+    read_passes,
     why_no_further,
 )
 from placer.checkpoint.choice import candidates
 from placer.checkpoint.folder import list_checkpoints
 from placer.errors import CheckpointError
+from placer.plan.settings.data.stream_pass import StreamPass
 from placer.runtime.control.failure import FinalError
-from placer.runtime.saving.beginning import last_attempt
+from placer.runtime.saving.beginning import Beginning, _choose, last_attempt
 from placer.runtime.saving.resumed_checkpoint import _of_this_run
 from placer.system.files.locks import file_locked
 
@@ -61,6 +68,60 @@ def test_a_line_is_added_when_another_process_has_unlocked_the_file(
         assert path.read_bytes().endswith(b'{"attempt": ')
     add_attempt(tmp_path, begun(3))
     assert read_attempts(tmp_path) == [begun(0), begun(3)]
+
+
+def test_the_passes_of_a_run_are_removed_when_another_run_begins(tmp_path, monkeypatch):
+    passes = {number: StreamPass(number, ()) for number in range(1, 4)}
+    for run in ("a", "b"):
+        add_attempt(tmp_path, begun(0, run))
+        add_attempt(tmp_path, AttemptFiles(run, {"training": ("1.csv",)}))
+        with monkeypatch.context() as patch:
+            patch.delattr(attempts, "_read_all")  # a pass does not read the other ones
+            for each in passes.values():
+                add_attempt(tmp_path, AttemptPass(run, each))
+    assert read_passes(tmp_path, "a") == read_files(tmp_path, "a") == {}
+    seen = []
+
+    def look(name, path):
+        seen.append(read_attempts(tmp_path))
+
+    path = tmp_path / ATTEMPTS
+    with path.open("ab") as file:
+        file.write(b'{"attempt": ')  # a crash has cut it
+    add_attempt(tmp_path, begun(3, "b"))  # its next attempt
+    assert read_passes(tmp_path, "b") == passes
+    before = [begun(0, "a"), begun(0, "b"), begun(3, "b")]
+    with before_operations(tmp_path, look):
+        add_attempt(tmp_path, begun(6, "c"))
+    assert read_attempts(tmp_path) == [*before, begun(6, "c")]
+    assert all(each in (before, [*before, begun(6, "c")]) for each in seen)
+    assert b"pass" not in path.read_bytes()
+
+
+def test_an_attempt_keeps_the_passes_that_it_may_train_again(tmp_path):
+    """Those from the oldest checkpoint of the run on: newer ones may be damaged. And the first."""
+    write_checkpoint(tmp_path, 2, 1, epoch=2)  # which the run has resumed
+    add_attempt(tmp_path, AttemptBegun("a", 1, 2, 0.0, 1))
+    add_attempt(tmp_path, AttemptFiles("a", {"training": ("1.csv",)}))
+    for number in range(3, 9):
+        add_attempt(tmp_path, AttemptPass("a", StreamPass(number, ())))
+    settings = SimpleNamespace(folder=tmp_path, best=None)
+    options = SimpleNamespace(resume=tmp_path, join_timeout=0.0, restarts=9)
+    execution = SimpleNamespace(
+        options=options, run="a", attempt=2, me=SimpleNamespace(name="worker:0")
+    )
+    for checkpoints, kept in (
+        ([], [3, 4, 5, 6, 7, 8]),
+        ([(10, 2, 6), (12, 3, 7)], [3, 6, 7, 8]),
+    ):
+        for step, sequence, number in checkpoints:
+            write_checkpoint(tmp_path, step, sequence, epoch=number)
+        begun = Beginning(resumes=True)
+        with begun.lock:
+            assert _choose(execution, settings, begun) == (tmp_path, bool(checkpoints))
+        assert [*read_passes(tmp_path, "a")] == kept
+        assert read_files(tmp_path, "a") == {"training": ("1.csv",)}
+    assert len(read_attempts(tmp_path)) == 3
 
 
 def test_a_run_counts_its_own_attempts_on(tmp_path):

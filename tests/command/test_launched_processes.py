@@ -339,6 +339,42 @@ def test_a_frozen_node_that_its_peers_lost_is_named_and_ended(tmp_path: Path) ->
     assert not runs(logged(tmp_path, "ps:0", "pid"))
 
 
+def test_an_engine_may_tell_later_than_another_node_why_a_node_was_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of ps:0 is seen some checks after worker:0 has reported and ended."""
+    for name in ("ROOT_REPORT_GRACE", "PEER_EXIT_GRACE"):
+        monkeypatch.setattr(supervise, name, 0.0)
+    monkeypatch.setattr(frozen, "CHECK", TIMEOUT)
+    is_stopped, checks = NodeProcess.is_stopped, list[str]()
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+
+    def end_late(child: NodeProcess) -> bool:
+        checks.append(child.node)
+        if checks.count("ps:0") == 5:
+            os.kill(logged(tmp_path, "ps:0", "pid"), signal.SIGKILL)
+        return is_stopped(child)
+
+    def watch(event: Event) -> None:
+        if isinstance(event, State):  # of ps:0
+            fifo.write_bytes(b"")
+
+    def start(node: str, log: Path, takes_orders: bool) -> NodeProcess:
+        words = [sys.executable, str(SCRIPTED), node, *scripts[node].split()]
+        child = start_node(node, words, log, os.environ, takes_orders=takes_orders)
+        child.job = "a job"
+        return child
+
+    monkeypatch.setattr(NodeProcess, "is_stopped", end_late)
+    scripts = {
+        "worker:0": f"fifo={fifo} hear=ps:0 exit=1",
+        "ps:0": "pid state=running wait",
+    }
+    with pytest.raises(RunError, match=r"^ps:0 was killed by SIGKILL"):
+        launch_nodes(list(scripts), start, tmp_path, watch, Interruption())
+
+
 def test_a_node_that_freezes_before_it_joins_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,7 @@ from placer.runtime.control.events import (
     FewerNodes,
     Left,
     NodeWarning,
+    Notice,
     Output,
     PassBegun,
     Predicted,
@@ -361,7 +362,7 @@ def test_a_stream_shows_passes_and_waits_instead_of_a_total(terminal: Console) -
     head = screen(table, 90, 24)
     assert head[1].endswith("━ 0:00 elapsed")
     assert "waiting for a file after 12.csv (0 s)" in head
-    show(PassBegun(1, 1, 3, ("13.csv",), 300, 7))
+    show(PassBegun(1, 1, 3, ("11.csv",), 300, 7, last="12.csv"))
     for number in (1, 2):
         clock.now += 2.0
         new = show(trained(1, number))
@@ -371,7 +372,7 @@ def test_a_stream_shows_passes_and_waits_instead_of_a_total(terminal: Console) -
     head = screen(table, 90, 24)
     assert head[0] == "digits  step 2  pass 1, 2 of 3 steps"
     assert head[1].endswith("67% of the pass  0:04 elapsed")
-    assert "13.csv  300 rows (7 left over)" in head
+    assert "11.csv  300 rows (7 left over)" in head
 
     # The line of a pass counts the sweep after its last step.
     counts[0] = 40
@@ -379,7 +380,7 @@ def test_a_stream_shows_passes_and_waits_instead_of_a_total(terminal: Console) -
     counts[1] = 4
     first, wait, *_ = [*show(*states(WAITING_FOR_FILE, 3, 3)), ""]
     assert (first, wait) == (
-        "pass 1  13.csv  3 steps  300 rows (7 left over)  loss 0.5  400 samples/s"
+        "pass 1  11.csv  3 steps  300 rows (7 left over)  loss 0.5  400 samples/s"
         "  40 new rows, 4 removed",
         "",
     )
@@ -388,10 +389,10 @@ def test_a_stream_shows_passes_and_waits_instead_of_a_total(terminal: Console) -
         clock.now += 60.0
         waits += show(*states(WAITING_FOR_FILE, 3, 3))
     assert waits == [
-        f"waiting for a file after 13.csv ({minutes} min)"
+        f"waiting for a file after 12.csv ({minutes} min)"
         for minutes in (1, 2, 4, 8, 16, 32)
     ]
-    assert "waiting for a file after 13.csv (45 min)" in screen(table, 90, 24)
+    assert "waiting for a file after 12.csv (45 min)" in screen(table, 90, 24)
     assert [table.is_due() for _ in range(2)] == [True, False]
 
     clock.now += 60.0
@@ -487,9 +488,20 @@ def test_output_of_a_node_goes_to_standard_error(
 
 
 def test_quiet_shows_warnings_only(capsys: pytest.CaptureFixture[str]) -> None:
-    for event in (step(1, 0.5), Output("ps:0", "hello"), NodeWarning("beware")):
+    others = step(1, 0.5), Output("ps:0", "hello"), Notice("note"), Resumed(1, "kept")
+    timing = Resumed(1, "kept", "it depends on timing", is_repeatable=False)
+    left_out = Resumed(1, "kept", epoch=3, left_out=4, is_stream=True)
+    differs = Resumed(1, "kept", "another jax")
+    for event in (*others, timing, NodeWarning("beware"), left_out, differs):
         show_warnings(event)
-    assert capsys.readouterr() == ("", "warning: beware\n")
+    out, err = capsys.readouterr()
+    assert not out
+    assert [line.partition(", ")[2] for line in err.splitlines()] == [
+        "",
+        "with pass 3; 4 rows of pass 2 are left out",
+        "not necessarily with the same bits as an uninterrupted run: another jax",
+    ]
+    assert err.startswith("warning: beware\n")
 
 
 class Stream(io.StringIO):

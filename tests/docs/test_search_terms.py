@@ -40,7 +40,7 @@ TERMS = {
     "how-to/ray": ["ray", "ray cluster"],
     "how-to/serving": ["serve", "export", "inference", "stablehlo", "predict"],
     "how-to/slurm": ["slurm", "sbatch"],
-    "how-to/streams": ["streaming", "online learning", "cron"],
+    "how-to/streams": ["streaming", "online learning", "cron", "kafka"],
     "how-to/tracing": ["trace", "profile", "perfetto"],
     "how-to/training": [
         *("early stopping", "callbacks", "tensorboard", "metrics", "AUC"),

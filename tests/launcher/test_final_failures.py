@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from msgspec.structs import replace
@@ -42,7 +43,11 @@ def lines(*failures: tuple[str, str], step: int = 480) -> list[Line]:
     ("failures", "step", "text"),
     [
         ([("ps:0", "lost")], 480, ""),
-        ([("ps:0", "lost")] * 2, 480, "ps:0 failed 2 times in a row after step 480"),
+        (
+            [("ps:0", "lost")] * 2,
+            480,
+            "ps:0 failed 2 times in a row after step 480, with 1 restart",
+        ),
         ([("ps:0", "lost"), ("ps:1", "lost")], 0, "before the first checkpoint"),
         (
             [("", ""), ("", "")],
@@ -98,12 +103,46 @@ def test_restarts_without_a_new_checkpoint_are_counted():
         list(restarts.finish(1))  # all nodes train again
         return warning.message.removeprefix("ps:0 was killed; all nodes go back ")
 
-    assert [told(), told(), told(CheckpointSaved(1, "step-000001")), told()] == [
-        "(restart 1, 1 of 2 without a new checkpoint)",
-        "(restart 2, 2 of 2 without a new checkpoint)",
+    saved = CheckpointSaved(1, "step-000001")
+    assert [told(), told(), told(saved), told(), told(), told()] == [
+        "(restart 1 of 2 without a new checkpoint)",
+        "(restart 2 of 2 without a new checkpoint)",
         "(restart 3)",
-        "(restart 4, 1 of 2 without a new checkpoint)",
+        "(restart 1 of 2 without a new checkpoint, 4 in all)",
+        "(restart 2 of 2 without a new checkpoint, 5 in all)",
+        "ps:0 was killed; failure 3 in a row without a new checkpoint",
     ]
+
+
+def test_a_stream_that_fails_again_has_longer_pauses():
+    """The last one is cut to half of the time to join; the last failure ends the run."""
+    restarts = Restarts(3, "worker:0", lambda child: child, 60.0, compares=True)
+    restarts.longest_pause = 50.0
+    list(restarts.pass_on(Start(1, 900, 10)))
+    list(restarts.pass_on(CheckpointSaved(1, "step-000001")))
+    cause = Cause("worker:1", "", "no broker", is_error=True, is_outage=True)
+    pauses = []
+    for attempt in range(1, 6):
+        left = Left("worker:1", attempt, cause, root=True)
+        restarts.note_left(left, failure_from_report(left), set())
+        before = time.monotonic()
+        assert (
+            restarts.note_exit("worker:1", failure_from_report(left), joined=True)
+            is None
+        )
+        (warning,) = restarts.news()
+        for pause in (0, 2, 6, 18, 50):
+            if "worker:1" in restarts.due(time.monotonic() + pause):
+                break
+        assert time.monotonic() < before + 1
+        pauses.append(pause)
+        assert (
+            f"all nodes go back after a pause of {pause} s (restart" in warning.message
+        ) is (attempt < 5)
+        list(restarts.pass_on(Start(2, 900, 10, attempt=attempt + 1)))
+        restarts.joined.add("worker:1")
+        list(restarts.news())
+    assert pauses == [2, 6, 18, 50, 0]
 
 
 def test_a_job_that_starts_again_may_forget_an_attempt_that_was_not_counted():

@@ -256,6 +256,12 @@ def test_a_process_with_threads_a_backend_or_files_is_not_forked(
         server.wait_until_ready()
 
 
+def test_the_imports_of_nodes_leave_a_process_that_can_be_forked() -> None:
+    imports = (*forks._IMPORTS, *forks._UPDATES)
+    with ForkServer(environment(), imports, 1000) as server:
+        server.wait_until_ready()
+
+
 @pytest.fixture
 def many_files() -> Iterator[None]:
     """So many open files that new descriptors are above 1023."""

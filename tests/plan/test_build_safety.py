@@ -334,7 +334,7 @@ TABLE = ("nodes", 2, "tables", 0)
         ),
         (
             put("train", "stream", value={"files": 1}),
-            "train: a stream is a set of files, but python:rows:train is not a set",
+            "train: a stream of a Python function needs 'lanes' and 'rows', and python:rows:train has no files",
         ),
         (
             put("train", "source", value="python:other:train"),

@@ -371,6 +371,13 @@ def test_advice_for_large_pieces(source):
     assert "has 2 pieces for 4 lanes" in advise(few, window, 10**9)
     assert "about 4,000,000 rows are read again" in advise(few, window, 10**9)
     assert advise(replace(rows, counts=(200_000,) * 20), window, 10**9) is None
+    # A pass has fewer rows, and a tiny one needs no advice.
+    small = replace(rows, counts=(60_000,))
+    assert advise(small, window, 10**9) is None
+    assert advise(replace(rows, counts=(50_000,)), window, 10**9, "pass") is None
+    found = advise(small, window, 10**9, "pass")
+    assert "has 1 piece for 4 lanes" in found
+    assert "about 120,000 rows are read again in each pass" in found
 
 
 def test_a_window_is_advised_for_many_rows_that_take_long_or_much_memory(tmp_path):

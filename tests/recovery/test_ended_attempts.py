@@ -40,9 +40,10 @@ def test_a_run_ends_after_attempts_that_get_no_further(small):
     assert step in (2, 3)
     assert begun[-4] < step
     assert begun[-3:] == [step, step, step]  # the last one has only begun
-    assert f"failed 2 times in a row after step {step}: was killed by SIGKILL" in text
+    why = f"failed 2 times in a row after step {step}, with 1 restart"
+    assert f"{why}: was killed by SIGKILL" in text
     assert isinstance(kept[-1], AttemptFailed)
-    assert kept[-1].what.startswith(f"ps:0 failed 2 times in a row after step {step}")
+    assert kept[-1].what.startswith(f"ps:0 {why}")
 
 
 def test_the_same_error_at_the_same_step_ends_a_run_at_the_second_time(small):

@@ -24,7 +24,9 @@ def plan(tmp_path_factory):
 
 
 def resume(checkpoints: Checkpoints, folder: Path, written: float) -> None:
-    continued = Continued(SimpleNamespace(step=3), folder / "step-000003", written)
+    continued = Continued(
+        SimpleNamespace(step=3, workers={}), folder / "step-000003", written
+    )
     checkpoints.continue_from(continued, is_own=True)
 
 

@@ -93,7 +93,7 @@ def write_checkpoint(
         seed=0,
         train=StoredData(Data("npz:rows.npz", batch=8), 8, None),
         evaluation=None,
-        progress=Progress(step, 1, step, 8 * step, **progress),
+        progress=structs.replace(Progress(step, 1, step, 8 * step), **progress),
         parameters={"w": parameter},
         files={f: write_tensors(temporary, f, each) for f, each in tensors.items()},
         machines={

@@ -49,7 +49,7 @@ VARYING = re.compile(
 )
 """Text that depends on the machine: numbers with fractions, rates, the folder of
 checkpoints and the step of an interruption."""
-FRACTION = re.compile(r"[0-9]+\.[0-9]+(?![0-9]| MB)")
+FRACTION = re.compile(r"[0-9]+\.[0-9]+(?![0-9]| [kM]B)")
 """Numbers with fractions, except those of bytes, which depend on where a run continues. A
 page may leave out digits, as in `0.98…`."""
 TRAINS = re.compile(r"\bplacer (train|launch|run)\b|\bpython \S+\.py\b")

@@ -87,7 +87,7 @@ def _rows(source: RowSource, data: Path) -> int:
     passes = 1 if source.stream is None else 2  # the next pass is read ahead
     if isinstance(source.shuffle, Window):
         return passes * _IN_WINDOW
-    if source.stream is not None:
+    if source.stream is not None and source.stream.lanes is None:
         return passes * _IN_MEMORY * _largest_pass(source, source.stream, data)
     parsed: Source = source.parsed
     if not parsed.declaration.is_file:

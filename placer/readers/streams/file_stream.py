@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from itertools import groupby, takewhile
 from math import inf
@@ -12,10 +12,11 @@ from pathlib import Path
 from time import perf_counter
 from typing import Final
 
+from placer.checkpoint.manifest import StreamPosition
 from placer.errors import DataError
 from placer.plan.settings.data.columns import Column, natural_key
 from placer.plan.settings.data.source import RowSource
-from placer.plan.settings.data.stream import Stream
+from placer.plan.settings.data.stream import NOW, Stream
 from placer.plan.settings.data.stream_pass import PassFile, StreamPass
 from placer.readers.arguments import ReadOptions, ignore_progress
 from placer.readers.file_errors import file_errors
@@ -27,9 +28,6 @@ from placer.readers.streams.facts import read_facts
 from placer.readers.streams.names import list_stream, unit_of
 from placer.readers.streams.until import check_not_before, find_until
 from placer.system.files.globs import matching_files
-
-NOW: Final = "now"
-"""The value of `until` for the files that exist when a command starts."""
 
 _TRIES: Final = 3
 """The number of times that names are listed again because a file has vanished."""
@@ -45,6 +43,7 @@ class FileStream:
     Attributes:
         trained: the size of each file of the chosen passes and of those before, by path.
         last: the last name of a pass in turn.
+        passes_left: the largest number of further passes.
         warned: the late and the changed files that were found so far.
         listing_seconds: the time that the last listing took.
     """
@@ -54,14 +53,11 @@ class FileStream:
         data: RowSource,
         columns: Sequence[Column],
         folder: Path,
-        trained: Mapping[str, int],
-        last: str,
+        position: StreamPosition | None = None,
         *,
         until: str | None = None,
         at_start: Set[str] | None = None,
         passes_left: int | None = None,
-        earlier: PassFile | None = None,
-        warned: Sequence[str] = (),
         present: StreamPass | None = None,
         report: Callable[[int], None] = ignore_progress,
     ) -> None:
@@ -71,26 +67,28 @@ class FileStream:
             data: the settings of the stream; `data.columns` names only inputs of `columns`.
             columns: the inputs that any process reads.
             folder: the folder that paths are relative to.
-            trained: the size of each file that has been trained, by path.
-            last: the last name that has been trained in turn; "" for none.
+            position: the position after the last trained pass, whose columns all files must have.
+                Its paths are those of the glob. None at the start of a stream.
             until: `now`, the name of the last file or folder, or None.
             at_start: the files that count for `now`; by default, those that exist.
             passes_left: the largest number of passes to choose, or None.
-            earlier: a file of an earlier pass, whose columns all files must have.
-            warned: late and changed files that are known.
             present: the pass in which the run continues, or that it has just ended.
             report: called with the number of rows of a `csv:` file counted so far.
 
         Raises:
             DataError: if `until` is not valid, or a folder cannot be listed.
         """
-        self.trained, self.last = dict(trained), last
-        self.warned = set(warned)
-        self.listing_seconds = 0.0
         self._data, self._folder = data, folder
         self._request = make_request(data, columns, folder, ReadOptions(report=report))
-        self._earlier = earlier
-        self._passes_left = inf if passes_left is None else passes_left
+        self.trained: dict[str, int] = {}
+        self.last, self.warned = "", set[str]()
+        self._earlier: PassFile | None = None
+        if position is not None:
+            self.trained, self.last = dict(position.trained), position.last
+            self.warned = set(position.warned)
+            self._earlier = next(iter(position.current.files), None)
+        self.listing_seconds = 0.0
+        self.passes_left = inf if passes_left is None else passes_left
         self._facts: dict[str, tuple[tuple[int, int, int], PassFile]] = {}
         self._keys: dict[str, tuple[_Key, _Key]] = {}
         self._late: list[str] = []
@@ -104,15 +102,12 @@ class FileStream:
             self._at_start = list_stream(data, folder) if at_start is None else at_start
         elif until is not None:
             self._until = find_until(until, data, folder)
-            if present is None:
-                check_not_before(self._until, data, last, trained)
-            self._is_reached = (
-                self._until.is_path
-                and last != ""
-                and self._until.is_reached(unit_of(data, last))
-            )
+            end = unit_of(data, self.last) if self.last else None
+            self._is_reached = end is not None and self._until.has_come(end)
         if present is not None:
             self.begin(present)
+        elif self._until is not None:
+            check_not_before(self._until, data, self.last, self.trained)
 
     def next_pass(self, number: int) -> StreamPass | None:
         """Choose the next pass. Its files count as trained from now on.
@@ -130,7 +125,7 @@ class FileStream:
         Raises:
             DataError: if a file of the pass cannot be read, or differs from earlier files.
         """
-        chosen = None if self._has_ended else self._choose(number)
+        chosen = None if self.has_ended else self._choose(number)
         if chosen is not None:
             self.take(chosen)
         return chosen
@@ -144,7 +139,7 @@ class FileStream:
             self._facts.pop(file.path, None)
             self._keys.pop(file.path, None)
         self._earlier = self._earlier or stream_pass.files[0]
-        self._passes_left -= 1
+        self.passes_left -= 1
         if not stream_pass.is_late:
             self.last = stream_pass.files[-1].path
 
@@ -162,7 +157,7 @@ class FileStream:
 
     def is_last(self) -> bool:
         """Return whether no pass of this command can follow the chosen ones."""
-        if self._has_ended:
+        if self.has_ended:
             return True
         if self._at_start is None:
             return False
@@ -171,23 +166,26 @@ class FileStream:
         except DataError:
             return False  # `next_pass` raises it, after the pass before
 
-    def why_no_pass(self) -> str:
-        """Return why no pass follows the chosen ones now."""
+    def why_no_pass(self) -> tuple[str, bool]:
+        """Return why no pass follows the chosen ones now, and whether this is normal. A glob that
+        matches no file may be wrong."""
         _, units = self._look()
         found = list_stream(self._data, self._folder)
         text, marker = self._data.source, self._stream.folder
-        if units and not self._has_ended:
-            rest = (
-                f"the {sum(map(len, units)):,} files after '{self.last}'"
-                if self.last
-                else ""
-            )
-            return f"{rest or f'the files of {text}'} are not a whole pass yet"
+        if units and not self.has_ended:
+            count = sum(map(len, units))
+            rest = f"the {count:,} files after '{self.last}' are"
+            if not self.last:
+                rest = f"the files of {text} are"
+            elif count == 1:
+                rest = f"the file after '{self.last}' is"
+            return f"{rest} not a whole pass yet", True
         if found or self.trained:
-            return "all files that 'until' (--until) allows are trained"
+            return "all files that 'until' (--until) allows are trained", True
         if marker is not None and matching_files(self._data.parsed.path, self._folder):
-            return f"files match {text}, but none of their folders has '{marker}'"
-        return f"no file matches {text}"
+            missing = f"none of their folders has '{marker}'"
+            return f"files match {text}, but {missing}", False
+        return f"no file matches {text}", False
 
     def late(self) -> tuple[str, ...]:
         """Return the files that were found to be late since the last call."""
@@ -206,8 +204,9 @@ class FileStream:
         return self._data.stream
 
     @property
-    def _has_ended(self) -> bool:
-        return self._is_reached or self._passes_left <= 0
+    def has_ended(self) -> bool:
+        """Whether a name or a number of passes has ended the command."""
+        return self._is_reached or self.passes_left <= 0
 
     def _choose(self, number: int = 1) -> StreamPass | None:
         """Return the next pass, or None if its files do not exist yet."""

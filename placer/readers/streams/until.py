@@ -34,6 +34,11 @@ class Until:
             return os.path.basename(unit) == self.name
         return natural_key(os.path.normpath(unit)) >= natural_key(self.name)
 
+    def has_come(self, last: str) -> bool:
+        """Return whether the last trained unit has ended the command. A name without a folder may
+        come again."""
+        return self.is_path and self.is_reached(last)
+
 
 def find_until(text: str, data: Data, folder: Path) -> Until:
     """Return the end that `--until NAME` stands for.

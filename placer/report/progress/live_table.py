@@ -29,7 +29,7 @@ from placer.runtime.control.events import (
     SAVING,
     STILL_WRITING,
     WAITING,
-    WAITING_FOR_FILE,
+    WAITING_IN_STREAM,
     WRITING,
     Event,
     Message,
@@ -338,7 +338,7 @@ _STYLES = {
     STARTING: "dim",
     **dict.fromkeys(BEFORE_FIRST_STEP, "yellow"),
     RUNNING: "green",
-    **dict.fromkeys((WAITING, WAITING_FOR_FILE, RECOVERING), "yellow"),
+    **dict.fromkeys((WAITING, *WAITING_IN_STREAM, RECOVERING), "yellow"),
     **dict.fromkeys(("evaluating", SAVING, STILL_WRITING, WRITING), "cyan"),
     DONE: "dim",
 }

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from placer.report.numbers import format_count, format_metrics, plural
 from placer.runtime.control.events import (
-    WAITING_FOR_FILE,
+    WAITING_IN_STREAM,
     Event,
     FewerNodes,
     Left,
@@ -53,6 +53,7 @@ class PassView:
     _counts: dict[str, TableCounts] | None = field(default_factory=dict)
     _at_end: dict[str, State] = field(default_factory=dict)
     _waiting: set[str] = field(default_factory=set)
+    _wait: str = ""  # the last state of a node that has waited
     _waits_since: float | None = None
 
     def update(self, event: Event, states: Mapping[str, State], now: float) -> None:
@@ -73,7 +74,9 @@ class PassView:
             self._waiting.clear()
             self._waits_since = None
         elif isinstance(event, State):
-            waits = event.state == WAITING_FOR_FILE
+            waits = event.state in WAITING_IN_STREAM
+            if waits:
+                self._wait = event.state
             (self._waiting.add if waits else self._waiting.discard)(event.node)
             if len(self._waiting) < len(states):
                 self._waits_since = None
@@ -118,15 +121,15 @@ class PassView:
         if self.current is None:
             return ""
         fields = files_of(self.current), rows_text(self.current)
-        return "  ".join((*fields, *wait_fields(self.current)))
+        return "  ".join(filter(None, (*fields, *wait_fields(self.current))))
 
     def waiting(self, now: float) -> str:
-        """Return the file that the run waits for, as a line; "" if it waits for none."""
+        """Return the rows that the run waits for, as a line; "" if it waits for none."""
         if self._waits_since is None:
             return ""
-        last = self.current.files[-1] if self.current is not None else self.last
+        last = self.last if self.current is None else self.current.last
         after = f" after {last}" if last else ""
-        return f"{WAITING_FOR_FILE}{after} ({format_wait(now - self._waits_since)})"
+        return f"{self._wait}{after} ({format_wait(now - self._waits_since)})"
 
     def _done(self, step: int) -> int:
         assert self.current is not None
@@ -188,7 +191,9 @@ def files_text(first: str, last: str, count: int) -> str:
 
 
 def files_of(begun: PassBegun) -> str:
-    """Return the files of a pass as text."""
+    """Return the files of a pass as text; "" for a Python stream."""
+    if not begun.files:
+        return ""
     return files_text(begun.files[0], begun.files[-1], len(begun.files))
 
 

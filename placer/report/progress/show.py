@@ -11,7 +11,15 @@ from placer.report.progress.live_table import LiveTable
 from placer.report.progress.notebook import NotebookOutput, in_notebook
 from placer.report.progress.plain_lines import PlainLines
 from placer.report.progress.view import RunView
-from placer.runtime.control.events import Event, Message, Report, show_output
+from placer.runtime.control.events import (
+    Event,
+    FewerNodes,
+    NodeWarning,
+    Recovered,
+    Report,
+    Resumed,
+    show_output,
+)
 
 Progress: TypeAlias = AbstractContextManager[Report]
 """A context manager that shows a run. Call its value with each event."""
@@ -45,6 +53,8 @@ def show_progress_of_script(run: RunView, progress: bool | None) -> Progress | N
 
 
 def show_warnings(event: Event) -> None:
-    """Print an event to standard error if it is a message."""
-    if isinstance(event, Message):
+    """Print an event to standard error if it is a warning, or about a failure or left-out
+    rows."""
+    is_resumed = isinstance(event, Resumed) and event.warns
+    if is_resumed or isinstance(event, NodeWarning | Recovered | FewerNodes):
         show_output(event)

@@ -9,6 +9,7 @@ import numpy as np
 
 from placer.place.layouts.partition import RowRange, RowShard, part_range
 from placer.readers import LateRows, Order, PieceRows, Rows
+from placer.readers.streams.lane_rows import LaneRows
 from placer.readers.windows import WindowReader
 from placer.runtime.batches.passes import Passes, Position
 from placer.runtime.batches.read_ahead import ReadAhead, WatchReading
@@ -31,7 +32,7 @@ class Batches:
     """
 
     order: Order
-    rows: Rows | PieceRows | None
+    rows: Rows | PieceRows | LaneRows | None
     last_step: int = 0
     watch: WatchReading | None = None
     before: tuple[int, int] = (0, 0)
@@ -131,7 +132,7 @@ class Batches:
         """Whether rows are loaded while training. True for pieces of a file, and for a
         Python sequence with a known number of steps."""
         is_late = isinstance(self.rows, LateRows) and self.last_step > 0
-        return is_late or isinstance(self.rows, PieceRows)
+        return is_late or isinstance(self.rows, PieceRows | LaneRows)
 
     def _read_ahead(self, shard: RowShard, parts: int) -> ReadAhead[list[Columns]]:
         """Return the reader of a shard's batches, split into microbatches."""
@@ -140,6 +141,8 @@ class Batches:
             take = self._take
             if isinstance(self.rows, PieceRows):
                 take = WindowReader(self.order, self.rows).take
+            elif isinstance(self.rows, LaneRows):
+                take = self.rows.reader(shard, parts).take
             read = _reading(self.order, take, shard, parts)
             self._ahead[key] = ReadAhead(read, self.passes.following, self.watch)
         return self._ahead[key]
@@ -147,7 +150,7 @@ class Batches:
     def _take(self, epoch: int, step: int, ranges: Sequence[RowRange]) -> Columns:
         """Return rows [low, high) of a batch from a source with numbered rows."""
         assert self.rows is not None
-        assert not isinstance(self.rows, PieceRows)
+        assert not isinstance(self.rows, PieceRows | LaneRows)
         indices = self.order.indices(epoch, step)
         own = [indices[low:high] for low, high in ranges]
         return self.rows.take(np.concatenate(own) if own else np.empty(0, np.int64))

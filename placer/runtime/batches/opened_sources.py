@@ -30,6 +30,7 @@ from placer.readers import (
 )
 from placer.readers.rows import LoadedRows
 from placer.readers.streams import check_files
+from placer.readers.streams.lane_rows import LaneRows
 from placer.readers.window_advice import Cost, advise, advise_window
 from placer.runtime.batches.batches import Batches
 from placer.runtime.control.events import NodeWarning, Notice
@@ -112,6 +113,17 @@ def open_pass(
 
             shared = execution.shared_rows
             rows = shared.of_pass(stream_pass, execution.me.name, read)
+    return batches_of_pass(execution, data, stream_pass, before, rows)
+
+
+def batches_of_pass(
+    execution: Execution,
+    data: RowSource,
+    stream_pass: StreamPass,
+    before: int,
+    rows: Rows | PieceRows | LaneRows | None,
+) -> Batches:
+    """Return the batches of a pass after step `before`, whose opened rows are given."""
     batches = Batches(_order(data, stream_pass.rows), rows)
     batches = batches.after(before, stream_pass.number - 1).until(None, epochs=1)
     steps = execution.options.steps

@@ -27,6 +27,8 @@ _FILE_HINT = (
     "copy the file again: with a window, all processes must read identical files"
 )
 
+_LANE_HINT = "from one mark, the function must yield the same rows in every process"
+
 
 def compare_rows(
     plan: Plan,
@@ -113,6 +115,28 @@ def check_same_rows(data: Data, phase: str, digests: Mapping[str, Digests]) -> N
         _check_same(data, phase, f"{where} column '{source_column}'", values, _HINT)
     files = {n: d.file for n, d in digests.items() if d.file is not None}
     _check_same(data, phase, "the file", files, _FILE_HINT)
+
+
+def check_same_lanes(
+    data: Data, epoch: int, digests: Mapping[str, Mapping[int, Mapping[str, int]]]
+) -> None:
+    """Raise RunError if processes that read the same lane of a stream have other rows.
+
+    The message names the lane, the column and the processes.
+
+    Args:
+        data: the source.
+        epoch: the number of the pass that has ended.
+        digests: the digests of each process, by lane and input.
+    """
+    lanes = {lane: None for each in digests.values() for lane in each}
+    for lane in sorted(lanes):
+        own = {node: each[lane] for node, each in digests.items() if lane in each}
+        for name in dict.fromkeys(name for each in own.values() for name in each):
+            values = {node: each[name] for node, each in own.items() if name in each}
+            column = (data.columns or {}).get(name, name)
+            what = f"column '{column}' of lane {lane} in pass {epoch}"
+            _check_same(data, TRAINING, what, values, _LANE_HINT)
 
 
 def _check_same(

@@ -59,6 +59,9 @@ FILES = -35
 PASS, OPENED = -36, -37
 """Edges of a stream: the control node's announcements of passes, and the barrier after all nodes
 have opened the files of a pass."""
+LANES, LANE_POSITIONS, LANE_DIGESTS = -38, -39, -40
+"""Edges of a stream of a Python function: the rows that have arrived, and the positions and digests
+of its lanes."""
 BEGIN, WRITTEN = -33, -34
 """Edges of runs with `--restarts`: the checkpoint that an attempt begins from, and the
 barrier after the control node has written all files."""

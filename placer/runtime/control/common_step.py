@@ -129,6 +129,16 @@ class CommonStep:
             with self._changed:
                 self._changed.wait_for(lambda: self._asked > self._handled, CHECK)
 
+    def companions_go_on(self, done: int) -> bool:
+        """During a round, whether a companion has begun a step after `done`."""
+        with self._lock:
+            self._start_if_requested()
+            if self._asked == self._handled:
+                return False
+        if self._decided is None:
+            self._decided = self._wait_for_decision()
+        return self._decided.begun > done
+
     def next_action(self, done: int, *, drained: bool = False) -> Action:
         """Return the action after step `done`. Call this between any two steps.
 

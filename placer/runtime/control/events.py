@@ -52,6 +52,10 @@ WAITING: Final = "waiting for callbacks"
 """State of a node whose next step waits for slow callbacks in the launcher."""
 WAITING_FOR_FILE: Final = "waiting for a file"
 """State of a node whose next pass waits for the next file of a stream."""
+WAITING_FOR_ROWS: Final = "waiting for rows"
+"""State of a node whose next step waits for the function of a stream."""
+WAITING_IN_STREAM: Final = (WAITING_FOR_FILE, WAITING_FOR_ROWS)
+"""States of a node that waits for the rows of a stream."""
 SAVING: Final = "saving"
 """State of a node that stops and saves."""
 STILL_WRITING: Final = "writing a checkpoint"
@@ -150,6 +154,8 @@ class PassBegun(msgspec.Struct, frozen=True, tag_field="event", tag="pass"):
         left_out: the number of rows at the end that fill no batch.
         waited: the seconds that the run waited for the files.
         is_last: whether the pass is the last one of the run.
+        last: the last file so far that is trained in turn; empty for a Python function. The files
+            of a pass over late files come before it.
     """
 
     number: int
@@ -160,6 +166,7 @@ class PassBegun(msgspec.Struct, frozen=True, tag_field="event", tag="pass"):
     left_out: int = 0
     waited: float = 0.0
     is_last: bool = False
+    last: str = ""
 
     @property
     def last_step(self) -> int:
@@ -236,6 +243,8 @@ class Resumed(msgspec.Struct, frozen=True, tag_field="event", tag="resumed"):
         left_out: the number of rows that the epoch before has not trained.
         is_stream: whether the epochs are passes of a stream.
         last: the last file of the stream that was trained in turn; empty for none.
+        is_repeatable: whether repeated runs of the build have the same bits: nothing depends on
+            timing.
     """
 
     step: int
@@ -245,6 +254,12 @@ class Resumed(msgspec.Struct, frozen=True, tag_field="event", tag="resumed"):
     left_out: int = 0
     is_stream: bool = False
     last: str = ""
+    is_repeatable: bool = True
+
+    @property
+    def warns(self) -> bool:
+        """Whether rows are left out, or the results differ although the build is repeatable."""
+        return bool(self.left_out or (self.differs and self.is_repeatable))
 
 
 class NodeWarning(msgspec.Struct, frozen=True, tag_field="event", tag="warning"):

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from placer.channel.cause import INTERRUPTED, DeadlineError
 from placer.channel.interface import Aborted, Cause, Channel
-from placer.errors import PlacerError, RunError, missing_package_hint
+from placer.errors import PlacerError, RunError, StreamError, missing_package_hint
 from placer.runtime.control.divergence import DivergedError
 from placer.runtime.control.error_lines import line_in_traceback, locate_error
 from placer.runtime.control.events import Left, NodeFailure
@@ -59,14 +59,16 @@ def _ends_run(execution: Execution, error: BaseException) -> bool:
     ):
         return True
     # An error of the program, the rows or the build would come again.
-    return not execution.has_begun and not isinstance(error, DeadlineError)
+    may_pass = isinstance(error, DeadlineError | StreamError)
+    return not execution.has_begun and not may_pass
 
 
 def cause_of(error: BaseException, what: str, node: str = "", where: str = "") -> Cause:
     """Return the `Cause` of an error; `what` is the text of the error."""
     is_interruption = isinstance(error, KeyboardInterrupt)
     is_error = not (is_interruption or isinstance(error, DeadlineError))
-    return Cause(node, where, what, is_interruption, is_error, is_final=True)
+    is_outage = isinstance(error, StreamError)
+    return Cause(node, where, what, is_interruption, is_error, True, is_outage)
 
 
 def describe_error(error: BaseException, folder: Path | None = None) -> str:

@@ -137,6 +137,15 @@ def _check_stream(plan: Plan, options: Options) -> None:
             "'new_rows' (--new-rows) has no effect: a stream goes on with new files",
             hint="remove the option; --resume is enough",
         )
+    if plan.train.stream.lanes is not None:
+        ends = "use --passes N or --steps N, which end a run"
+        for name, hint in (("until", ends), ("skip_pass", "remove the option")):
+            if getattr(options, name):
+                raise PlacerError(
+                    f"'{name}' (--{name.replace('_', '-')}) has no effect: {plan.train.source}"
+                    " has no files",
+                    hint=hint,
+                )
     if options.until is not None and options.passes is not None:
         raise PlacerError(
             "'until' (--until) and 'passes' (--passes) cannot be combined",

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from threading import Lock
+from typing import Any, TypeVar
 
 from placer.channel.cause import Aborted, Cause
 from placer.plan.settings.data.stream_pass import StreamPass
 from placer.readers import PieceRows, Rows
+
+T = TypeVar("T")
 
 
 class SharedRows:
@@ -26,17 +29,15 @@ class SharedRows:
         self.files: dict[str, tuple[str, ...]] = {}
         self.rows_read = 0
         self._lock = Lock()
-        self._of_phase: dict[str, Future[Rows | PieceRows]] = {}
+        self._of_phase: dict[str, Future[Any]] = {}
         self._of_pass: dict[int, tuple[StreamPass, Future[Rows | PieceRows]]] = {}
 
-    def of_phase(
-        self, phase: str, node: str, read: Callable[[], Rows | PieceRows]
-    ) -> Rows | PieceRows:
+    def of_phase(self, phase: str, node: str, read: Callable[[], T]) -> T:
         """Return the rows of a phase; all nodes receive the same object.
 
         Args:
             node: the node that requests the rows.
-            read: opens the source.
+            read: opens the source, or loads the function of a stream.
 
         Raises:
             Exception: the error of `read`, on the node that called it.
@@ -45,7 +46,8 @@ class SharedRows:
         with self._lock:
             is_first = phase not in self._of_phase
             rows = self._of_phase.setdefault(phase, Future())
-        return _result(rows, node, read if is_first else None)
+        result: T = _result(rows, node, read if is_first else None)
+        return result
 
     def of_pass(
         self, stream_pass: StreamPass, node: str, read: Callable[[], Rows | PieceRows]
@@ -81,11 +83,7 @@ class SharedRows:
             }
 
 
-def _result(
-    rows: Future[Rows | PieceRows],
-    node: str,
-    read: Callable[[], Rows | PieceRows] | None,
-) -> Rows | PieceRows:
+def _result(rows: Future[T], node: str, read: Callable[[], T] | None) -> T:
     """Return the rows of a future; the node that has `read` sets them."""
     if read is not None:
         try:

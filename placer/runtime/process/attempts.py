@@ -30,7 +30,7 @@ from placer.plan.plan import NodePlan, Plan, neighbours
 from placer.runtime.callbacks.event_queue import EventQueue
 from placer.runtime.callbacks.event_relay import EventRelay, RelayedReport
 from placer.runtime.control.events import (
-    WAITING_FOR_FILE,
+    WAITING_IN_STREAM,
     Event,
     Left,
     NodeFailure,
@@ -312,7 +312,7 @@ def _states_reported(executions: Sequence[Execution]) -> Iterator[None]:
         due, waits = time.monotonic() + STATE_INTERVAL, False
         while not end.wait(STATE_INTERVAL if waits else SAMPLE_INTERVAL):
             now = time.monotonic()
-            waits = all(each.state == WAITING_FOR_FILE for each in executions)
+            waits = all(each.state in WAITING_IN_STREAM for each in executions)
             for execution in executions:
                 execution.sample_waits()
                 if now >= due:

@@ -29,6 +29,8 @@ TRAINS: Final = "trains"
 """The run has begun to train."""
 FAILED: Final = "failed"
 """The process has reported the error for which it ends. The run may go on."""
+OUTAGE: Final = "outage"
+"""The function of a stream has raised that error."""
 OVER: Final = "over"
 """The run is over: the process must not be started again."""
 FINISHED: Final = "done"
@@ -64,6 +66,8 @@ class GuardNotes:
                     self.write(FINISHED)
             case Left(root=True):
                 self.write(FAILED)
+                if event.cause.is_outage:
+                    self.write(OUTAGE)
             case Left():
                 _say(f"{event.message}; all nodes go back to the last checkpoint")
             case NodeFailure():

@@ -124,11 +124,14 @@ def _choose(
         check_best_is_free(folder)
     listed = list_checkpoints(folder)
     newest = listed[0][1] if listed else None
-    if execution.run:
-        _count(execution, folder, newest)
     # The folder may have checkpoints of the run that this one resumes.
     begun.after = earlier[0].sequence if earlier else 0
-    is_own = bool(earlier and newest is not None and newest.sequence > begun.after)
+    own = [each for _, each in listed if earlier and each.sequence > begun.after]
+    if execution.run:
+        # If the newest one is damaged, the attempt continues from an earlier one.
+        oldest = min((each.progress.epoch for each in own), default=0)
+        _count(execution, folder, newest, oldest)
+    is_own = bool(own)
     if earlier and not is_own:
         for _, error in broken_checkpoints(folder):
             execution.report(NodeWarning(error.message))
@@ -150,13 +153,17 @@ def _begun(lines: list[Line]) -> list[AttemptBegun]:
     return [line for line in lines if isinstance(line, AttemptBegun)]
 
 
-def _count(execution: Execution, folder: Path, newest: Manifest | None) -> None:
-    """Count this attempt. Raises NoFurtherError if the run must not begin another one."""
+def _count(
+    execution: Execution, folder: Path, newest: Manifest | None, oldest: int
+) -> None:
+    """Count this attempt, which may need the passes from `oldest` on. Raises NoFurtherError if the
+    run must not begin another one."""
     run, number = execution.run, execution.attempt
     step, sequence = (
         (newest.progress.step, newest.sequence) if newest is not None else (0, 0)
     )
-    add_attempt(folder, AttemptBegun(run, number, step, time.time(), sequence))
+    begun = AttemptBegun(run, number, step, time.time(), sequence)
+    add_attempt(folder, begun, oldest=oldest)
     execution.is_counted = True
     lines = _of_run(folder, run)
     why = why_no_further(lines, execution.options.restarts, execution.me.name)
@@ -183,7 +190,7 @@ def note_failure(execution: Execution, cause: Cause) -> None:
         cause.node,
         cause.where,
         cause.what,
-        cause.is_error and execution.plan.is_repeatable,
+        cause.is_error and not cause.is_outage and execution.plan.is_repeatable,
         time.time(),
     )
     try:

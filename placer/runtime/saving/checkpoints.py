@@ -92,7 +92,8 @@ class Checkpoints:
 
     Attributes:
         settings: the checkpoint settings.
-        last_step: the step of the last checkpoint that was begun.
+        last: the position of the last checkpoint that was begun: its step, and the steps of workers
+            that train asynchronously.
         saved: the last complete checkpoint; only on the control node.
         best: the complete checkpoint with the best evaluation, if any; only on the control
             node. In a resumed run, it may be in the folder of the earlier run.
@@ -117,7 +118,7 @@ class Checkpoints:
         assert execution.checkpointing is not None
         self.settings = execution.checkpointing
         self._order, self._before_commit = order, before_commit
-        self.last_step = 0
+        self.last: tuple[int, Mapping[str, int]] = 0, {}
         self.saved: Path | None = None
         self.best: Path | None = None
         self._best_before: Path | None = None
@@ -236,7 +237,7 @@ class Checkpoints:
             continued.checkpoint.resolve().parent == self.settings.folder.resolve()
         )
         if is_own or (is_here and not self._execution.options.shrink):
-            self.last_step = continued.progress.step
+            self.last = continued.progress.step, continued.progress.workers
         if is_own and self._execution.is_control:
             self.saved = continued.checkpoint
             self._last_time -= max(0.0, time.time() - continued.written)
@@ -246,13 +247,20 @@ class Checkpoints:
         self.seconds += seconds
         self._waited = seconds
 
-    def save(self, step: int, progress: Progress | None) -> None:
+    def save(
+        self, step: int, workers: Mapping[str, int], progress: Progress | None
+    ) -> None:
         """Copy the node's blocks after a step, and write them in the background.
 
         If the last checkpoint is still being written, wait for it first. A second call for the same
-        step has no effect. `progress` is the position of the run, on the control node.
+        steps has no effect.
+
+        Args:
+            step: the last step that all workers have finished.
+            workers: the last steps of workers that train asynchronously.
+            progress: the position of the run, on the control node.
         """
-        if step == self.last_step:
+        if step == 0 or (step, workers) == self.last:
             return
         self._writer.wait_until_idle()
         self._order.add(SAVED, ALL_EDGES, step)
@@ -268,7 +276,7 @@ class Checkpoints:
         if self._sees_folder:  # otherwise the channel may still send the arrays
             self._reuse = {n: s for n, s in snapshots.items() if _is_in_memory(s)}
         updates = {name: self._tables[name].updates for name in self._held}
-        self.last_step = step
+        self.last = step, workers
         saves: Saves = {}
         contexts, problem = ExitStack(), ""
         try:

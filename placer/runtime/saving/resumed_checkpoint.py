@@ -22,10 +22,11 @@ from placer.checkpoint.manifest import FILE, Progress
 from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError
 from placer.plan.plan import Plan
+from placer.plan.settings.data.stream import NOW
 from placer.runtime.asynchronous.local_values import LocalValues
 from placer.runtime.batches.batches import Batches
 from placer.runtime.control.barrier import RESUME, barrier
-from placer.runtime.control.events import NodeWarning, Resumed
+from placer.runtime.control.events import NodeWarning, Notice, Resumed
 from placer.runtime.control.execution import Execution
 from placer.runtime.control.failure import FinalError
 from placer.runtime.control.handshake import fingerprint
@@ -202,12 +203,28 @@ def resume(
             left_out = rows_left(manifest)
             event = replace(event, epoch=progress.epoch + 1, left_out=left_out)
         differs = differences(manifest, plan, facts, other_rows=choice.has_new_rows)
-        event = replace(event, differs="; ".join(differs))
+        event = replace(
+            event, differs="; ".join(differs), is_repeatable=plan.is_repeatable
+        )
         execution.report(event)
         if execution.checkpointing is None:
             execution.report(NodeWarning(NOT_KEPT))
+        elif is_stream and not beginning.is_own:
+            _warn_of_newer(execution, execution.checkpointing.folder, checkpoint)
     written = checkpoint.manifest.written if checkpoint is not None else 0.0
     return Continued(progress, Path(choice.path), written, trained)
+
+
+def _warn_of_newer(execution: Execution, folder: Path, checkpoint: Checkpoint) -> None:
+    """Warn if a stream goes back, because its folder has a newer checkpoint."""
+    manifest, named = checkpoint.manifest, execution.options.resume
+    if checkpoint.folder.parent != folder or named is None or not is_checkpoint(named):
+        return
+    newest = max(list_checkpoints(folder), key=lambda each: each[1].sequence)[1]
+    if newest.sequence > manifest.sequence:
+        step, newer = manifest.progress.step, newest.progress.step
+        text = f"the run goes back from step {newer}, the newest checkpoint, to step {step}"
+        execution.report(NodeWarning(text))
 
 
 def _for_new_rows(progress: Progress) -> Progress:
@@ -254,11 +271,13 @@ def _of_this_run(
 
 
 def _is_first_start(execution: Execution, named: Path) -> bool:
-    """Whether the run starts at step 1 because its own folder is still empty; warn if so."""
+    """Whether the run starts at step 1 because its own folder is still empty; say so."""
     settings = execution.checkpointing
     if settings is None or not is_first_start(settings.folder, named):
         return False
-    execution.report(NodeWarning(f"'{named}' {NONE_YET}"))
+    # From cron, the first command is a normal one.
+    kind = Notice if execution.options.until == NOW else NodeWarning
+    execution.report(kind(f"'{named}' {NONE_YET}"))
     return True
 
 

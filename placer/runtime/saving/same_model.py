@@ -11,6 +11,7 @@ from placer.checkpoint.manifest import Machine, Manifest, Progress, StoredData
 from placer.errors import CheckpointError, did_you_mean
 from placer.plan.plan import Parameter, Plan
 from placer.plan.settings.data.columns import is_glob
+from placer.plan.settings.data.source import Data
 from placer.plan.settings.training.update_modes import Geo
 from placer.plan.settings_by_key import setting_text, settings_by_key
 from placer.readers import Digests, Order
@@ -143,16 +144,17 @@ def has_new_rows(manifest: Manifest, facts: StartFacts) -> bool:
         CheckpointError: if the batch or the inputs have changed.
     """
     stored, own = manifest.train, facts.train
+    allows = f"{'--new-rows' if own.settings.stream is None else 'a stream'} allows other rows"
     before, now = map(_inputs_of, (stored, own))
     if before and now and before != now:
         raise CheckpointError(
             f"the inputs are {list_names(now, _SHOWN)}, but were {list_names(before, _SHOWN)}",
-            hint="--new-rows allows other rows, but not other inputs",
+            hint=f"{allows}, but not other inputs",
         )
     if stored.settings.batch != own.settings.batch:
         raise CheckpointError(
             f"data.train.batch is {own.settings.batch}, but was {stored.settings.batch}",
-            hint="--new-rows allows other rows, but not another batch",
+            hint=f"{allows}, but not another batch",
         )
     return bool(_difference(stored, own, ordered=True))
 
@@ -204,6 +206,7 @@ def rows_left(manifest: Manifest) -> int:
 
 def check_same_data(manifest: Manifest, facts: StartFacts) -> None:
     """Raise CheckpointError if the data or the order of training rows has changed."""
+    _check_same_lanes(manifest, facts.train.settings)
     for name, stored, own in (
         ("data.train", manifest.train, facts.train),
         ("data.eval", manifest.evaluation, facts.evaluation),
@@ -212,11 +215,44 @@ def check_same_data(manifest: Manifest, facts: StartFacts) -> None:
             continue
         if problem := _difference(stored, own, ordered=name == "data.train"):
             hint = "start a new run from the checkpoint's parameters with --init-params"
-            if name == "data.train":
+            if name == "data.train" and own.settings.stream is None:
                 hint = f"add --new-rows to go on with other rows, or {hint}"
             raise CheckpointError(
                 f"{name} differs from the data of the checkpoint: {problem}", hint=hint
             )
+
+
+def _check_same_lanes(manifest: Manifest, own: Data) -> None:
+    """Raise CheckpointError if a stream does not have the lanes of the checkpoint."""
+    before, position = manifest.train.settings.stream, manifest.progress.stream
+    if before is None or own.stream is None or position is None:
+        return
+    was, now = before.lanes, own.stream.lanes
+    if was != now:
+        fixed = "the number of lanes of a stream is fixed: write the earlier one"
+        if None in (was, now):
+            fixed = (
+                "a stream goes on with files or with lanes: write the earlier source"
+            )
+        raise CheckpointError(
+            f"data.train.stream has {_lanes(now)}, but had {_lanes(was)} in the checkpoint",
+            hint=f"{fixed}, or start a new run from the checkpoint's parameters with"
+            " --init-params",
+        )
+    if now is None or own.stream.rows is None or own.batch is None:
+        return
+    left = position.current.rows, own.stream.rows // own.batch * own.batch
+    if is_inside_pass(manifest.progress, own.batch) and left[0] != left[1]:
+        raise CheckpointError(
+            f"the checkpoint is inside a pass of {left[0]:,} rows, and a pass has {left[1]:,}"
+            " rows now",
+            hint="end this pass first: write the earlier data.train.stream.rows, and add"
+            " --passes 1",
+        )
+
+
+def _lanes(count: int | None) -> str:
+    return "files" if count is None else f"{count} lanes"
 
 
 def check_not_later(manifest: Manifest, total_steps: int) -> None:
@@ -313,9 +349,10 @@ def differences(
     """
     settings = ", ".join(_changed_settings(manifest.settings, plan))
     names = f" ({settings})" if settings else ""
+    other = _other_function(manifest, facts.train.settings)
     if manifest.placement != facts.placement:
-        return [f"{OTHER_PLACEMENT}{names}"]
-    found = []
+        return [*other, f"{OTHER_PLACEMENT}{names}"]
+    found = [*other]
     modes = [table.mode for node in plan.nodes for table in node.tables if table.mode]
     modes += [table.mode for table in plan.sparse_tables if table.mode]
     if any(not mode.in_rounds for mode in modes):
@@ -344,12 +381,20 @@ def differences(
     for node, now in facts.machines.items():
         before = manifest.machines.get(node)
         if before is None:
-            return [OTHER_PLACEMENT]
+            return [*other, OTHER_PLACEMENT]
         for key in Machine.__struct_fields__:
             was, is_now = getattr(before, key), getattr(now, key)
             if was != is_now:
                 found.append(f"{node}: {_changed(key, was, is_now)}")
     return found
+
+
+def _other_function(manifest: Manifest, own: Data) -> list[str]:
+    """Return a reason if another function now gets the marks of the lanes of a stream."""
+    before, position = manifest.train.settings.source, manifest.progress.stream
+    if position is None or not position.lanes or before == own.source:
+        return []
+    return [f"{own.source} gets the marks of {before}"]
 
 
 def _changed_settings(before: Mapping[str, Any], plan: Plan) -> Iterator[str]:

@@ -25,10 +25,12 @@ from placer.runtime.control.events import (
     BEFORE_FIRST_STEP,
     SAVING,
     STILL_WRITING,
+    WAITING_IN_STREAM,
     CheckpointSaved,
     Event,
     NodeWarning,
     Report,
+    Resumed,
     Step,
 )
 from placer.runtime.control.options import Options
@@ -40,6 +42,9 @@ NOTHING_KEPT: Final = (
 TOO_EARLY: Final = "the first step had not finished"
 NOT_WRITTEN: Final = "the file was not completely written"
 RECOVERING: Final = "all nodes were going back after a failure"
+STOPS_WAITING: Final = (
+    "interrupted: all nodes stop waiting; another signal ends them immediately"
+)
 NOTHING_PREDICTED: Final = "the predictions were not written"
 """The message for a prediction that a signal has ended."""
 
@@ -63,11 +68,15 @@ class Interruption:
         deadline: seconds that the nodes have to save.
         nothing_kept: the message for an interrupted run that saves nothing.
         last_checkpoint: the path of the last complete checkpoint of the run.
+        resumed: the path of the checkpoint from which the run continues.
         has_steps: whether a step of the run has ended. The state of the control node may
             still be older.
         stopping_since: the time of the first signal, if the run can still save.
         command: the command of the run without its folders of checkpoints; empty if
             unknown.
+        names_folder: whether the command to continue names the folder of checkpoints, and not
+            one of them: that of a stream is given again and again, such as from cron.
+        resume: the path that `--resume` names.
         why: the reason why nothing was saved.
     """
 
@@ -77,9 +86,12 @@ class Interruption:
     deadline: float = 600.0
     nothing_kept: str = NOTHING_KEPT
     last_checkpoint: str = ""
+    resumed: str = ""
     has_steps: bool = False
     stopping_since: float | None = None
     command: str = ""
+    names_folder: bool = False
+    resume: Path | None = None
     why: str = TOO_EARLY
 
     @property
@@ -87,9 +99,10 @@ class Interruption:
         """Whether the run saves parameters or checkpoints."""
         return self.params_file is not None or self.checkpoints is not None
 
-    @property
-    def stopping(self) -> str:
-        """The warning when a signal stops a run that can still save."""
+    def _stopping(self, state: str) -> str:
+        """Return the warning when a signal stops a run that can still save."""
+        if state in WAITING_IN_STREAM:
+            return STOPS_WAITING
         return (
             "interrupted: all nodes stop after the same step, within"
             f" {self.grace:g} s, and save, within {self.deadline:g} s; another signal"
@@ -106,21 +119,34 @@ class Interruption:
     def how_to_continue(self) -> str:
         """A hint how to continue a failed run: the command, or only its options.
 
-        If no checkpoint was saved, the hint explains how to save checkpoints. It is empty
-        if the run saves no checkpoints or no step has ended.
+        If there is no checkpoint, the hint explains how to save some. It is empty if the run
+        saves no checkpoints or no step has ended.
         """
-        if self.last_checkpoint:
-            last = Path(self.last_checkpoint)
-            options = ["--checkpoint", str(last.parent), "--resume", str(last)]
-            return " ".join(
-                filter(None, ("continue with", self.command, shlex.join(options)))
-            )
+        if self._next_command:
+            return self._next_command
         if self.checkpoints is not None and self.has_steps:
             return (
                 f"this run saved no checkpoint in {self.checkpoints}; save one every N"
                 " steps with 'checkpoint_every' (--checkpoint-every N)"
             )
         return ""
+
+    @property
+    def _next_command(self) -> str:
+        """The command that continues from the last checkpoint of the run, or from the one from
+        which it has continued; empty without one."""
+        if self.last_checkpoint:
+            last = Path(self.last_checkpoint)
+            folder, is_newest = last.parent, True
+        elif self.resumed and self.checkpoints is not None:
+            last, folder = Path(self.resumed), self.checkpoints
+            is_newest = self.resume is not None and self.resume.resolve() == folder
+        else:
+            return ""
+        if self.names_folder and is_newest:
+            last = folder
+        options = shlex.join(["--checkpoint", str(folder), "--resume", str(last)])
+        return " ".join(filter(None, ("continue with", self.command, options)))
 
     def explain(self, error: PlacerError) -> None:
         """Add to the hint of a failed run's error how to continue the run."""
@@ -131,6 +157,8 @@ class Interruption:
         """Note an event of the control node."""
         if isinstance(event, CheckpointSaved):
             self.last_checkpoint = event.path
+        elif isinstance(event, Resumed):
+            self.resumed = event.path
         elif isinstance(event, Step):
             self.has_steps = True
 
@@ -195,7 +223,7 @@ class Interruption:
         match self.decide(signals, state, can_save=can_save, recovers=recovers):
             case Decision.STOP:
                 stop()
-                report(NodeWarning(self.stopping))
+                report(NodeWarning(self._stopping(state)))
             case Decision.END:
                 end()
 
@@ -212,7 +240,7 @@ class Interruption:
             failure: the failure of the run, if it has failed.
         """
         if steps is None:
-            before = f"; {self.how_to_continue}" if self.last_checkpoint else ""
+            before = f"; {self._next_command}" if self._next_command else ""
             if failure is not None:
                 return f"the run had failed: {failure}{before}"
             if not self.saves:
@@ -223,8 +251,10 @@ class Interruption:
         saved = []
         if self.params_file is not None:
             saved.append(f"the parameters are in {self.params_file}")
-        if self.last_checkpoint:
-            saved.append(self.how_to_continue)
+        if (
+            self._next_command
+        ):  # a stream that waited for rows may have saved nothing new
+            saved.append(self._next_command)
         return "; ".join([f"stopped after step {steps}", *saved])
 
 
@@ -232,4 +262,11 @@ def interruption_of(plan: Plan, build: Path, options: Options) -> Interruption:
     """Return the `Interruption` for a run of a build with these options."""
     settings = checkpoint_settings(plan, build, options)
     folder = settings.folder if settings is not None else None
-    return Interruption(options.save_params, folder, options.grace, options.deadline)
+    return Interruption(
+        options.save_params,
+        folder,
+        options.grace,
+        options.deadline,
+        names_folder=plan.train.stream is not None,
+        resume=options.resume,
+    )

@@ -44,13 +44,23 @@ class Drained:
 
     Attributes:
         slowest: the last step that all workers have finished.
+        last: the last step of the run, the pass or the lanes of any worker, as far as known.
         acts: whether any node knows of an action that all nodes must take now.
+        has_failed: whether a lane of any node has failed.
         steps: the last finished step of each worker; empty if training is synchronous.
     """
 
     slowest: int
+    last: int = 0
     acts: bool = False
+    has_failed: bool = False
     steps: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def ends(self) -> bool:
+        """Whether no worker can begin a further step before all nodes have decided how the run
+        goes on."""
+        return self.has_failed or self.slowest == self.last
 
     @property
     def is_uneven(self) -> bool:
@@ -58,25 +68,29 @@ class Drained:
         return any(step > self.slowest for step in self.steps.values())
 
 
-def meet(execution: Execution, done: int, *, acts: bool) -> Drained:
+def meet(
+    execution: Execution, done: int, last: int, *, acts: bool, has_failed: bool
+) -> Drained:
     """Wait until all nodes have drained.
 
     Args:
         execution: the node's run.
-        done: the node's last step.
+        done: the node's last finished step.
+        last: the last step that it can train before a decision of all nodes.
         acts: whether this node knows of an action that all nodes must take.
+        has_failed: whether one of its lanes has failed.
     """
     plan = execution.plan
-    own = {"step": done, "acts": acts}
+    own = {"step": done, "last": last, "acts": acts, "failed": has_failed}
     reports = barrier(plan, execution.channel, own, DRAINED)
-    workers = _workers(plan)
-    steps = {
-        node.name: int(report["step"])
-        for node, report in zip(plan.nodes, reports, strict=True)
-        if node.name in workers
-    }
+    by_node = {n.name: r for n, r in zip(plan.nodes, reports, strict=True)}
+    steps = {worker: int(by_node[worker]["step"]) for worker in _workers(plan)}
     return Drained(
-        min(steps.values()), any(report["acts"] for report in reports), steps
+        min(steps.values()),
+        min(int(by_node[worker]["last"]) for worker in steps),
+        any(each["acts"] for each in reports),
+        any(each["failed"] for each in reports),
+        steps,
     )
 
 

@@ -2,40 +2,49 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from typing import Final
 
-from placer.checkpoint.attempts import (
-    AttemptFiles,
-    AttemptPass,
-    add_attempt,
-    read_files,
-    read_passes,
-)
+from msgspec import structs
+
+from placer.checkpoint.attempts import AttemptFiles, add_attempt, read_files
 from placer.checkpoint.manifest import StreamPosition
 from placer.errors import DataError
 from placer.plan.data_positions import located, read_spans
 from placer.plan.settings.data.source import RowSource
+from placer.plan.settings.data.stream import NOW
 from placer.plan.settings.data.stream_pass import StreamPass
 from placer.readers.streams import FileStream, changed_text, late_text
-from placer.readers.streams.file_stream import NOW
 from placer.readers.streams.names import in_the_form_of, list_stream
 from placer.runtime.batches.opened_sources import KEYS, TRAINING, reading_of
-from placer.runtime.control.events import NodeWarning
+from placer.runtime.control.events import NodeWarning, Notice
 from placer.runtime.control.execution import Execution
+from placer.runtime.training_loop.lane_passes import (
+    PASSES_ENDED,
+    record_pass,
+    recorded_passes,
+)
+from placer.system.owned_threads import END_LIMIT, OwnedThreads
 
 OTHER_SET: Final = "'{}', the last trained file, is not in {}: files whose names come before it are late"
 OFTEN: Final = 1.0
 """The shortest time between two listings of the files, in seconds."""
 LISTING_SHARE: Final = 200.0
 """The time between two listings is at least so many times the time of a listing."""
+AHEAD: Final = 2
+"""The number of passes that are chosen before the first of them begins."""
+GLANCE: Final = 0.05
+"""The longest time that a chosen pass waits for the pass after it, in seconds."""
 
 
 class ChosenPasses:
-    """The passes of a stream, in order.
+    """The passes of a stream, in order. A thread lists the files and reads their facts, which may
+    take minutes.
 
     Args:
         execution: the run of the control node.
@@ -46,7 +55,8 @@ class ChosenPasses:
         trained: a file that the run has trained before it became a stream; empty for none.
 
     Attributes:
-        trained, last: as in `StreamPosition`, at the beginning.
+        start: the position in the form of the glob; None at the start of a stream.
+        warned: the late and the changed files that the run has warned of.
     """
 
     def __init__(
@@ -60,20 +70,21 @@ class ChosenPasses:
     ) -> None:
         self._execution, self._data = execution, data
         self._number = number
-        recorded = _recorded(execution)
+        recorded = recorded_passes(execution)
         if present is not None and present.number not in recorded:
-            self._record(present)
+            record_pass(execution, present)
             recorded[present.number] = present
         # Passes of this command; the one that continues counts as well.
         count = execution.options.passes
         first = min(recorded, default=number)
         last = present.number if present is not None else number - 1
         reading = reading_of(execution, data, TRAINING)
-        self.trained, self.last = _trained_before(
+        self.start = _in_the_form_of_glob(
             reading.data, reading.folder, position, trained
         )
-        if self.last and in_the_form_of(data, reading.folder, self.last) is None:
-            execution.report(NodeWarning(OTHER_SET.format(self.last, data.source)))
+        end = self.start.last if self.start is not None else ""
+        if end and in_the_form_of(data, reading.folder, end) is None:
+            execution.report(NodeWarning(OTHER_SET.format(end, data.source)))
         before = recorded.get(number - 1) if present is None else None
         self._spans = read_spans(execution.folder)
         with located(KEYS[TRAINING], self._spans):
@@ -81,86 +92,119 @@ class ChosenPasses:
                 reading.data,
                 reading.used,
                 reading.folder,
-                self.trained,
-                self.last,
+                self.start,
                 until=execution.options.until,
                 at_start=self._at_start(reading.data, reading.folder),
                 passes_left=None if count is None else max(0, first + count - 1 - last),
-                earlier=position.current.files[0] if position is not None else None,
-                warned=position.warned if position is not None else (),
                 present=present or before,
                 report=execution.report_rows,
             )
         if before is not None:
             self._files.end(before)
+        self.warned = tuple(sorted(self._files.warned))
+        self._has_ended = self._files.has_ended
+        self._trains = present is not None or bool(recorded)
         self._chosen: deque[StreamPass] = deque()
         self._taken: StreamPass | None = None
+        self._over: deque[StreamPass] = deque()  # taken passes whose steps are done
+        self._looked = -inf  # the time of the last look in `take`
+        self._threads = OwnedThreads()
         if present is not None:
             self._chosen.append(present)
         while self._number in recorded:
             self._add(recorded[self._number])
 
-    @property
-    def pause(self) -> float:
-        """The seconds until the files should be listed again."""
-        return max(OFTEN, LISTING_SHARE * self._files.listing_seconds)
-
-    @property
-    def warned(self) -> tuple[str, ...]:
-        """The late and the changed files that the run has warned of."""
-        return tuple(sorted(self._files.warned))
-
-    def take(self) -> StreamPass | None:
-        """Return the next pass, once the one before has ended; None if its files are not there
-        yet, or it cannot follow."""
+    def end(self) -> None:
+        """Note that the last taken pass has ended, or that none has begun. The next call of `take`
+        looks for files at once."""
         if self._taken is not None:
-            self._files.end(self._taken)
-        self._choose(1)
-        self._taken = self._chosen.popleft() if self._chosen else None
+            self._over.append(self._taken)
+        self._taken, self._looked = None, -inf
+
+    def take(self, seconds: float) -> StreamPass | None:
+        """Return the next pass, or None if it is not known after `seconds`.
+
+        Raises:
+            DataError: if a file of the pass cannot be read, or differs from earlier files.
+        """
+        now, names_are_fixed = time.monotonic(), self._execution.options.until == NOW
+        pause = max(OFTEN, LISTING_SHARE * self._files.listing_seconds)
+        if not self.is_looking and now >= self._looked + pause:
+            self._looked = now
+            self._begin(self._look_ahead if self._chosen else self._look)
+        # Only the look for the pass after it says whether a pass of `now` is the last one.
+        may_go_on = bool(self._chosen) and not names_are_fixed
+        is_over = self._threads.join(GLANCE if may_go_on else seconds)
+        self._threads.check()
+        if not self._chosen or (names_are_fixed and not is_over):
+            return None
+        self._taken = self._chosen.popleft()
         return self._taken
 
     def peek(self) -> StreamPass | None:
-        """Return the pass after the last taken one, if its files exist. An error in them is
-        raised by `take`, after the pass before."""
-        self.look_ahead(1)
+        """Return the pass after the last taken one, if it is chosen."""
         return self._chosen[0] if self._chosen else None
 
-    def look_ahead(self, count: int = 2) -> None:
-        """Choose the next passes as far as their files exist."""
-        with suppress(DataError):
-            self._choose(count)
+    def begin_ahead(self) -> None:
+        """Begin to choose the next passes as far as their files exist. `take` raises an error in
+        them, after the pass before."""
+        if not self.is_looking:
+            self._begin(self._look_ahead)
 
-    def why_no_pass(self) -> str:
-        """Return why no pass follows the last taken one now."""
+    def close(self) -> None:
+        """End the thread."""
+        self._threads.join(END_LIMIT)
+
+    def why_no_pass(self) -> tuple[str, bool]:
+        """Return why no pass follows the last taken one now, and whether this is normal."""
+        if self._files.passes_left <= 0:
+            return PASSES_ENDED, True
         return self._files.why_no_pass()
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether the thread looks for files or reads them."""
+        return not self._threads.join(0)
 
     @property
     def has_ended(self) -> bool:
         """Whether no pass of this command can follow the last taken one."""
-        if self._chosen:
-            return False
-        with located(KEYS[TRAINING], self._spans):
-            return self._files.is_last()
+        has_ended = self._has_ended  # the thread sets it after it has added a pass
+        return has_ended and not self._chosen
+
+    def _begin(self, look: Callable[[], None]) -> None:
+        self._threads.begin(look, "placer next files of the stream")
+
+    def _look(self) -> None:
+        self._choose(1)
+        self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        with suppress(DataError):
+            self._choose(AHEAD)
 
     def _choose(self, count: int) -> None:
         """Choose passes until `count` of them wait, or files are not there."""
         execution = self._execution
+        while self._over:
+            self._files.end(self._over.popleft())
         while len(self._chosen) < count:
             with located(KEYS[TRAINING], self._spans):
                 found = self._files.next_pass(self._number)
+                if found is None:
+                    self._has_ended = self._files.is_last()
+            self._trains |= found is not None
+            # A checkpoint has the names in warnings, but not those of a command without a pass.
+            is_end = self._has_ended and not self._trains
             for text in self._warnings():
-                execution.report(NodeWarning(text))
+                execution.report(Notice(text) if is_end else NodeWarning(text))
+            self.warned = tuple(sorted(self._files.warned))
             if found is None:
                 return
-            self._record(found)
+            record_pass(execution, found)
             self._number += 1
             self._chosen.append(found)
-
-    def _record(self, stream_pass: StreamPass) -> None:
-        """Record a pass for later attempts of the run."""
-        execution, settings = self._execution, self._execution.checkpointing
-        if execution.run and settings is not None:
-            add_attempt(settings.folder, AttemptPass(execution.run, stream_pass))
+            self._has_ended = self._files.has_ended
 
     def _at_start(self, data: RowSource, folder: Path) -> frozenset[str] | None:
         """Return the files of `--until now` in a run that goes back after failures: those that
@@ -179,6 +223,7 @@ class ChosenPasses:
         self._files.take(recorded)
         self._chosen.append(recorded)
         self._number += 1
+        self._has_ended = self._files.has_ended
 
     def _warnings(self) -> Sequence[str]:
         late, changed = self._files.late(), self._files.changed()
@@ -186,28 +231,28 @@ class ChosenPasses:
         return [*texts, *([changed_text(self._data, changed)] if changed else [])]
 
 
-def _trained_before(
+def _in_the_form_of_glob(
     data: RowSource, folder: Path, position: StreamPosition | None, trained: str
-) -> tuple[Mapping[str, int], str]:
-    """Return the files that are trained, and the last one in turn, in the form of the glob."""
+) -> StreamPosition | None:
+    """Return the position with the paths of the glob; with a `trained` file, the position after
+    the only pass over this file."""
     if position is None:
         path = in_the_form_of(data, folder, trained) if trained else None
         if path is None:  # it is not a file of the stream
-            return {}, ""
+            return None
         file = folder / path
-        return {path: file.stat().st_size} if file.is_file() else {}, path
-    if in_the_form_of(data, folder, position.last) in (None, position.last):
-        return position.trained, position.last
-    sizes = {
-        in_the_form_of(data, folder, path) or path: size
-        for path, size in position.trained.items()
-    }
-    return sizes, in_the_form_of(data, folder, position.last) or position.last
+        sizes = {path: file.stat().st_size} if file.is_file() else {}
+        return StreamPosition(StreamPass(1, ()), 0, sizes, path, 0, 0)
+    last = in_the_form_of(data, folder, position.last)
+    if last in (None, position.last):
+        return position
 
+    def path_of(path: str) -> str:
+        return in_the_form_of(data, folder, path) or path
 
-def _recorded(execution: Execution) -> dict[int, StreamPass]:
-    """Return the passes that earlier attempts of the run have announced, by number."""
-    settings = execution.checkpointing
-    if not execution.run or settings is None:
-        return {}
-    return read_passes(settings.folder, execution.run)
+    return structs.replace(
+        position,
+        trained={path_of(path): size for path, size in position.trained.items()},
+        last=last,
+        warned=tuple(map(path_of, position.warned)),
+    )

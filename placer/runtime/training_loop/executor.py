@@ -15,6 +15,7 @@ from placer.checkpoint.finite import HINT, find_not_finite
 from placer.checkpoint.manifest import Progress
 from placer.plan.settings.data.sources import POSITION
 from placer.readers import Digests
+from placer.readers.streams.lane_rows import LaneRows
 from placer.runtime.batches.opened_sources import EVALUATION, TRAINING
 from placer.runtime.batches.same_rows import compare_rows
 from placer.runtime.control.checkpoint_settings import check_folder
@@ -209,6 +210,7 @@ def _start(
             trained,
         )
         contexts.callback(stream.close)
+        stream.begin()
     saves = Saves(
         execution, metrics, history, watches, checkpoints, loss, steps, stream
     )
@@ -254,10 +256,12 @@ def _run_handshake(
         batches.training = training.with_rows(common["training rows"]).until(
             execution.options.steps, plan.settings.train.epochs
         )
+        assert not isinstance(training.rows, LaneRows)
         trained = compare_rows(plan, channel, TRAINING, training.rows, keep=keep)
     if evaluating is None:
         return (trained, None), run
     batches.evaluating = evaluating.with_rows(common["evaluation rows"])
+    assert not isinstance(evaluating.rows, LaneRows)
     evaluated = compare_rows(plan, channel, EVALUATION, evaluating.rows, keep=keep)
     return (trained, evaluated), run
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from placer.channel.interface import Aborted, Key
 from placer.checkpoint.manifest import Progress
+from placer.errors import PlacerError
+from placer.plan.settings.data.stream import NOW
 from placer.runtime.batches.batches import Batches
 from placer.runtime.control.barrier import (
     EVALUATION,
@@ -24,10 +27,13 @@ from placer.runtime.control.events import (
     RUNNING,
     WAITING,
     WAITING_FOR_FILE,
+    WAITING_FOR_ROWS,
+    WAITING_IN_STREAM,
     NodeWarning,
     Notice,
 )
 from placer.runtime.control.execution import Execution
+from placer.runtime.control.failure import FinalError
 from placer.runtime.metrics.combiner import Phase
 from placer.runtime.metrics.stream import MetricsStream
 from placer.runtime.node.driver import NodeDriver
@@ -37,9 +43,17 @@ from placer.runtime.timeline.recording import Recording
 from placer.runtime.training_loop import asynchronous_tables
 from placer.runtime.training_loop.asynchronous_tables import Drained
 from placer.runtime.training_loop.early_stopping import Watches
+from placer.runtime.training_loop.lanes import Lanes
 from placer.runtime.training_loop.saves import Saves
 from placer.runtime.training_loop.steps import Steps
-from placer.runtime.training_loop.stream import Announcement, Next, PassesOfStream
+from placer.runtime.training_loop.stream import (
+    Announcement,
+    Next,
+    PassesOfStream,
+)
+
+WAIT_FOR_ROWS: Final = "wait for rows"
+WAIT_FOR_FILES: Final = "wait for files"
 
 
 @dataclass(slots=True)
@@ -73,13 +87,16 @@ class Training:
     _ended_step: int = 0
     _begun_step: int = 0  # the last step whose metrics have begun
     _open: Phase | None = None
+    _why_no_pass: str = ""  # why no pass of this command can follow, at its end
 
     def run(self, progress: Progress | None) -> None:
         """Run the steps after the position of a checkpoint, or all steps. Raises
         `Aborted` once the run has failed."""
         self.driver.node.position.last_step = self.steps.batches.last_step
+        self.execution.channel.wait_without_limit(self._waits_alone)
         with self.execution.pace or nullcontext():
             self._run(progress)
+        self.execution.channel.wait_without_limit(False)
         self.driver.discard_sent_back()
 
     def _run(self, progress: Progress | None) -> None:
@@ -94,25 +111,38 @@ class Training:
         if not why and self.stream is not None:
             self.execution.common_step.first = first
             stops = self._enter_pass(Drained(first - 1))
-            if stops and self.steps.total is None:  # while it waited for a file
+            why = self._why_no_pass
+            if stops and not why:  # while it waited for a file
                 return
-            why = self.stream.why_no_pass() if stops else ""
         done = self._take_over(progress) if progress is not None else 0
         self._begun_step = done
         if why:
             nothing = f"nothing is left to train after step {first - 1}: {why}"
-            self._warn(nothing)
+            if self.execution.is_control:
+                if self._why_no_pass and self.execution.options.skip_pass:
+                    raise FinalError(
+                        f"--skip-pass needs a later pass: {self._why_no_pass}",
+                        hint="give it when a later file exists; no row was left out",
+                    )
+                # From cron, it is normal that no file is new.
+                is_end = self.stream is not None and self.stream.ends_normally
+                is_now = self.execution.options.until == NOW and self._why_no_pass
+                kind = Notice if is_now and is_end else NodeWarning
+                self.execution.report(kind(nothing))
             if self.execution.options.shrink and progress is not None:
                 self.saves.save_shrunk(progress, nothing)
             return
         self.execution.report_state(RUNNING)
-        self.execution.common_step.first = done + 1
+        # A worker that is ahead of others may act before its first step: its rows may be missing.
+        self.execution.common_step.first = max(first, done)
         # The earlier run stopped after this step, but other nodes had not finished it.
         if done >= first and self._is_due(done) and self._meet(done):
             return
         while not self._agree(done):
             if self._is_step_done(done + 1):
                 done += 1
+                if self.execution.plan.is_synchronous:
+                    self._forget_positions(done)
                 if self._is_due(done) and self._meet(done):
                     return
                 while self.driver.drains_next(done):
@@ -121,17 +151,37 @@ class Training:
             elif self._drain_and_act(done):  # a server, before its next step
                 return
 
+    def _forget_positions(self, done: int) -> None:
+        """Forget the positions of lanes before a step that all workers have done."""
+        if self.stream is not None and self.stream.lanes is not None:
+            self.stream.lanes.trained(self.steps.passes, done)
+
     def _agree(self, done: int) -> bool:
         """Take requested actions after a step; return True if the run stops. Waits for
-        slow callbacks before the next step."""
+        slow callbacks, and for rows of a Python stream, before the next step."""
         self._keep_pace(done)
-        if self.execution.channel.aborted is not None:
-            raise Aborted(self.execution.channel.aborted)
-        self.saves.request_in_time()
-        while action := self._next_action(done):
+        while True:
+            if self._wait_for_rows(done):
+                return True
+            if self.execution.channel.aborted is not None:
+                raise Aborted(self.execution.channel.aborted)
+            self.saves.request_in_time()
+            action = self._next_action(done)
+            if not action:
+                break
             if self._drain_and_act(done, action):
                 return True
+        if self._waits_alone:  # all nodes count on this step
+            assert self.stream is not None
+            assert self.stream.lanes is not None
+            return self._wait_for_own_rows(self.stream.lanes, done, obeys=False)
         return False
+
+    @property
+    def _waits_alone(self) -> bool:
+        """Whether this node waits only for its own rows of a Python stream."""
+        is_python = self.stream is not None and self.stream.lanes is not None
+        return is_python and not self.execution.plan.is_synchronous
 
     def _keep_pace(self, done: int) -> None:
         """Wait after a step for callbacks that lag behind."""
@@ -151,6 +201,82 @@ class Training:
                     limit=execution.options.deadline / 2,
                 )
             execution.state = RUNNING
+
+    def _wait_for_rows(self, done: int) -> bool:
+        """Wait after a step until the rows of the next one have arrived, for a Python stream; return
+        True if the run stops.
+
+        All nodes call this after the same step, unless they train asynchronously: then a node
+        waits only for its own rows.
+        """
+        stream = self.stream
+        if stream is None or stream.lanes is None:
+            return False
+        if not self.execution.plan.is_synchronous:
+            return self._wait_for_own_rows(stream.lanes, done)
+        announcement = stream.announcements_of_rows(done)
+        if announcement is None:
+            return False
+        with self._slice(WAIT, WAIT_FOR_ROWS):
+            announced = self._follow(stream, announcement, lambda: self._drain(done))
+        if announced is None:
+            return True
+        if announced.last:
+            self.steps.is_cut_short = True
+            batches = self.steps.batches.until(announced.last, 1)
+            self._go_on_with(batches, is_last=True)
+        return False
+
+    def _wait_for_own_rows(
+        self, lanes: Lanes, done: int, *, obeys: bool = True
+    ) -> bool:
+        """Wait for this node's rows of the next step, by default until an action is requested; return
+        True if the run stops.
+
+        If its lanes have ended or failed, all nodes meet, and then train up to its last complete
+        batch. There they meet again, as at the end of a pass.
+        """
+        execution, last = self.execution, self.steps.batches.last_step
+        step, begun = min(done + 1 + lanes.sends_ahead, last), time.monotonic()
+        have_arrived = False
+        with self._slice(WAIT, WAIT_FOR_ROWS):
+            while not (obeys and execution.common_step.is_pending):
+                if have_arrived := lanes.wait(step):
+                    break
+                if execution.channel.aborted is not None:
+                    raise Aborted(execution.channel.aborted)
+                if execution.state != WAITING_FOR_ROWS:
+                    execution.report_state(WAITING_FOR_ROWS)
+                if obeys:
+                    self.saves.request_in_time()
+                lanes.warn_if_slow(begun)
+        if have_arrived:
+            if execution.state == WAITING_FOR_ROWS:
+                execution.report_state(RUNNING)
+            if (ended := lanes.last_before(step)) is not None:
+                self._end_after(ended)
+                execution.common_step.request(Action.SAVE)
+                if lanes.problem is not None:
+                    self._check_companions(lanes.problem, done)
+        while done >= self.steps.batches.last_step:  # the lanes of a worker have ended
+            if self._drain_and_act(done):
+                return True
+        return False
+
+    def _check_companions(self, problem: PlacerError, done: int) -> None:
+        """Raise the error of a lane if a companion has begun the next step: it read the rows before the
+        lane failed for this node, and waits for this node without a limit."""
+        execution, stream = self.execution, self.stream
+        if len(execution.plan.companions(execution.me.name)) == 1:
+            return
+        execution.common_step.await_round()
+        if execution.common_step.companions_go_on(done):
+            assert stream is not None
+            raise stream.explain(problem)
+
+    def _end_after(self, last: int) -> None:
+        """Note that the rows of a stream end after a step of the present pass."""
+        self._go_on_with(self.steps.batches.until(last, 1), is_last=False)
 
     def _meet(self, done: int) -> bool:
         """Wait until all nodes have finished a step, and take the scheduled actions
@@ -173,53 +299,92 @@ class Training:
             action = self._next_action(done, drained=True)
         if self._act(drained, action | fixed, is_fixed=not is_requested):
             return True
-        ends = drained.slowest == self.steps.batches.last_step
-        return self.stream is not None and ends and self._enter_pass(drained)
+        return self.stream is not None and drained.ends and self._enter_pass(drained)
 
     def _enter_pass(self, drained: Drained) -> bool:
         """Enter the next pass of a stream, or wait for its files; return True if the run stops.
-        All nodes call this when they have drained after the last step of a pass."""
-        execution, stream, step = self.execution, self.stream, drained.slowest
+        All nodes call this when they have drained after the last step of a pass, or when lanes
+        have ended or failed before: then no pass follows."""
+        stream, step = self.stream, drained.slowest
         assert stream is not None
-        is_begun, waits = step > self._resumed_step, False
-        if execution.is_control and is_begun:
+        if self.execution.is_control and step > self._resumed_step:
             self.saves.flush(step)
         announcement = stream.announcements(step)
-        while (announced := announcement()).next is not Next.PASS:
-            action = Action.NONE
-            execution.channel.rest(False)
-            if announced.next is Next.FAIL:
-                self._fail_before_pass(stream, stream.problem, drained)
-            if announced.next is Next.END:
-                self.steps.total, action = step, Action.SAVE | Action.STOP
-            elif announced.next is Next.ACT:
-                execution.common_step.await_round()
-                action = self._next_action(step, drained=True)
-            elif not waits:
-                waits, action = True, Action.SAVE
-            is_requested = announced.next is Next.ACT
-            if not is_begun and action:  # there is nothing to save
-                action &= Action.STOP
-                if action:
-                    return True
-            if self._act(drained, action, is_fixed=not is_requested):
-                return True
-            if waits:
-                execution.report_state(WAITING_FOR_FILE)
-                execution.channel.rest(True)
-        if waits:
-            execution.channel.rest(False)
-            execution.report_state(RUNNING)
+        name = WAIT_FOR_FILES if stream.lanes is None else WAIT_FOR_ROWS
+        with self._slice(WAIT, name):
+            announced = self._follow(stream, announcement, lambda: drained)
+        if announced is None:
+            return True
         batches = self._open_pass(stream, announced, drained)
-        self.driver.node.batch_calls.training = batches
-        self.driver.node.position.last_step = batches.last_step
-        self.steps.enter(batches, is_last=announced.is_last)
+        if announced.last:
+            self.steps.is_cut_short = True
+            batches = batches.until(announced.last, 1)
+        self._go_on_with(batches, is_last=announced.is_last)
         self.saves.history.enter(batches.passes)
         stream.enter(announced, batches)
         # A round that was requested meanwhile acts after a step of this pass: a checkpoint has the
         # position in it.
-        execution.common_step.first = step + 1
+        self.execution.common_step.first = step + 1
         return False
+
+    def _follow(
+        self,
+        stream: PassesOfStream,
+        announcement: Callable[[], Announcement],
+        drain: Callable[[], Drained],
+    ) -> Announcement | None:
+        """Follow the announcements of the control node until all nodes go on. Return the last one;
+        None if the run stops."""
+        execution, waits = self.execution, 0
+        while (announced := announcement()).next not in (Next.PASS, Next.STEPS):
+            action = Action.NONE
+            execution.channel.rest(False)
+            if announced.next is Next.WAIT:
+                waits += 1
+                if announced.saves:
+                    action = Action.SAVE
+            else:
+                drained = drain()
+                if announced.next is Next.FAIL:
+                    self._fail_before_pass(stream, stream.problem, drained)
+                if announced.next is Next.END:
+                    self.steps.is_cut_short = True
+                    self._why_no_pass = announced.why
+                    self.steps.total = drained.slowest
+                    self._end_step(drained.slowest)
+                    action = Action.SAVE | Action.STOP
+                else:
+                    execution.common_step.await_round()
+                    action = self._next_action(drained.slowest, drained=True)
+            if action:
+                drained = drain()
+                if not self._has_trained(drained):  # there is nothing to save
+                    action &= Action.STOP
+                    if action:
+                        return None
+                is_requested = announced.next is Next.ACT
+                if self._act(drained, action, is_fixed=not is_requested):
+                    return None
+            if waits and stream.lanes is None:
+                execution.report_state(WAITING_FOR_FILE)
+            elif waits > 1 and execution.state != WAITING_FOR_ROWS:  # not a short wait
+                execution.report_state(WAITING_FOR_ROWS)
+            execution.channel.rest(waits > 0)
+        execution.channel.rest(False)
+        if execution.state in WAITING_IN_STREAM:
+            execution.report_state(RUNNING)
+        return announced
+
+    def _has_trained(self, drained: Drained) -> bool:
+        """Whether any worker has trained a step in this run, or before without the others."""
+        return drained.slowest > self._resumed_step or drained.is_uneven
+
+    def _go_on_with(self, batches: Batches, *, is_last: bool) -> None:
+        """Train the batches of a pass. If it is the last one, the run ends with them."""
+        node = self.driver.node
+        node.batch_calls.training = batches
+        node.position.last_step = batches.last_step
+        self.steps.enter(batches, is_last=is_last)
 
     def _open_pass(
         self, stream: PassesOfStream, announced: Announcement, drained: Drained
@@ -241,7 +406,7 @@ class Training:
     ) -> NoReturn:
         """Save the pass before, on all nodes, and raise the error of this node."""
         plan, channel = self.execution.plan, self.execution.channel
-        if drained.slowest > self._resumed_step:
+        if self._has_trained(drained):
             self._act(drained, Action.SAVE, is_fixed=True)
         if self.saves.checkpoints is not None:
             self.saves.checkpoints.wait()
@@ -273,10 +438,6 @@ class Training:
         if self.watches.is_exhausted:
             return "train.early_stopping has ended the run there"
         return ""
-
-    def _warn(self, message: str) -> None:
-        if self.execution.is_control:
-            self.execution.report(NodeWarning(message))
 
     def _next_action(self, done: int, *, drained: bool = False) -> Action:
         """Return the action that all nodes have agreed on after step `done`."""
@@ -337,6 +498,8 @@ class Training:
                 self._open, self._begun_step = self.steps.phase(number), number
             self._end_metrics()
             self.metrics.forget(driver.horizon)
+            if self._waits_alone and driver.horizon > self._resumed_step:
+                self._forget_positions(driver.horizon)
         return True
 
     def _slice(self, category: str, name: str) -> AbstractContextManager[None]:
@@ -368,6 +531,8 @@ class Training:
         if self.stream is not None and steps.passes.ends(number):
             for table in self.stream.tables:
                 table.end_pass(number)
+            if self.stream.lanes is not None:
+                self.stream.lanes.compare(steps.passes.place_of(number)[0])
             execution.report_state(pass_end=number)
         if steps.is_evaluated(number):
             assert self.evaluate is not None
@@ -391,14 +556,25 @@ class Training:
         action."""
         if not self.execution.plan.is_synchronous:
             self._drain_node(done)
-            drained = asynchronous_tables.meet(self.execution, done, acts=acts)
+            lanes = self.stream.lanes if self.stream is not None else None
+            drained = asynchronous_tables.meet(
+                self.execution,
+                done,
+                self.steps.batches.last_step,
+                acts=acts,
+                has_failed=lanes is not None and lanes.problem is not None,
+            )
+            if drained.last < self.steps.batches.last_step:
+                self._end_after(drained.last)
             self.metrics.forget(drained.slowest)
+            if drained.slowest > self._resumed_step:
+                self._forget_positions(drained.slowest)
             return drained
         if self._drained_step != done:
             self._drained_step = done
             self._drain_node(done)
             self._end_metrics()
-        return Drained(done)
+        return Drained(done, self.steps.batches.last_step)
 
     def _drain_node(self, done: int) -> None:
         """Drain this node, unless it goes through the same steps as all others."""

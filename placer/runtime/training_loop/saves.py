@@ -77,13 +77,20 @@ class Saves:
         # Take the position before the next barrier: after it, the slowest worker continues and the
         # metrics change.
         progress = self._progress(checkpoints, drained) if checkpoints else None
+        if checkpoints is not None and self.stream is not None and self.stream.lanes:
+            passes, step = self.steps.passes, drained.slowest
+            lanes = self.stream.lanes.positions(passes, step)
+            if progress is not None:
+                assert progress.stream is not None
+                position = structs.replace(progress.stream, lanes=lanes)
+                progress = structs.replace(progress, stream=position)
         ahead: tuple[StepStatistics, ...] = ()
         if drained.is_uneven and (checkpoints is not None or stops):
             ahead = asynchronous_tables.gather_ahead(
                 execution, self.metrics, drained, stops=stops
             )
         if checkpoints is not None:
-            self._save(checkpoints, drained.slowest, progress, ahead, stops=stops)
+            self._save(checkpoints, drained, progress, ahead, stops=stops)
         if stops and execution.is_control and ahead:
             self.flush(drained.slowest)
             self._add_parts(ahead)
@@ -93,7 +100,8 @@ class Saves:
         position. Raises PlacerError if the run saves no checkpoints."""
         is_control = self.execution.is_control
         if self.checkpoints is not None:
-            self.checkpoints.save(progress.step, progress if is_control else None)
+            position = progress if is_control else None
+            self.checkpoints.save(progress.step, progress.workers, position)
         elif is_control:
             raise PlacerError(
                 f"'shrink' (--shrink) has no effect without checkpoints: {nothing}",
@@ -123,7 +131,7 @@ class Saves:
     def _save(
         self,
         checkpoints: Checkpoints,
-        step: int,
+        drained: Drained,
         progress: Progress | None,
         ahead: tuple[StepStatistics, ...],
         *,
@@ -137,7 +145,7 @@ class Saves:
             execution.report_state(STILL_WRITING)
         if progress is not None:
             progress = structs.replace(progress, ahead=ahead)
-        checkpoints.save(step, progress)
+        checkpoints.save(drained.slowest, drained.steps, progress)
         checkpoints.note_wait(time.perf_counter() - start)
         if waits:
             execution.report_state(RUNNING)

@@ -22,9 +22,11 @@ class Steps:
         batches: the global batches, one per step; of a stream, those of the present pass.
         evaluating: the batches of the evaluation; None without evaluations.
         evaluation_every: the number of steps between evaluations; 0 for an evaluation after
-            each epoch. The last step always has an evaluation.
+            each epoch. The last step has an evaluation as well.
         limit: the last step that `--steps` allows; None without it.
         is_stream: whether the source is a stream.
+        is_cut_short: whether the last step became known only when the function of a stream had
+            ended. Then no evaluation follows it, unless one is due there.
     """
 
     total: int | None
@@ -33,6 +35,7 @@ class Steps:
     evaluation_every: int
     limit: int | None = None
     is_stream: bool = False
+    is_cut_short: bool = False
 
     def enter(self, batches: Batches, *, is_last: bool) -> None:
         """Go on with the batches of the next pass of a stream, the last one or not."""
@@ -52,7 +55,8 @@ class Steps:
 
     def is_evaluated(self, step: int) -> bool:
         """Whether an evaluation follows a step."""
-        is_due = self.evaluates_in_turn(step) or step == self.total
+        is_end = step == self.total and not self.is_cut_short
+        is_due = self.evaluates_in_turn(step) or is_end
         return self.evaluating is not None and is_due
 
     def phase(self, step: int) -> Phase:

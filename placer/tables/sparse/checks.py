@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from placer.errors import RunError
+from placer.plan.settings.sparse.table import MOST_PARTITIONS, can_be_divided_into
 from placer.tables.machine_code import compiled
 from placer.tables.sparse.hashing import U64, mix, partition_of
 from placer.tables.sparse.state import Array
@@ -24,6 +25,15 @@ def check_keys(name: str, keys: Array) -> Array:
             " not int64[n] or uint64[n]"
         )
     return np.require(keys, None, ["C", "W"]).view(np.uint64)
+
+
+def check_partitions(name: str, partitions: int) -> None:
+    """Raise ValueError unless the number of partitions is a power of two from 2 to 2¹⁶."""
+    if not can_be_divided_into(partitions):
+        raise ValueError(
+            f"table {name}: 'partitions' must be a power of two from 2 to"
+            f" {MOST_PARTITIONS:,}, not {partitions!r}"
+        )
 
 
 def check_array(

@@ -25,6 +25,7 @@ from placer.tables.sparse.capacity import Capacity
 from placer.tables.sparse.checks import (
     check_array,
     check_keys,
+    check_partitions,
     check_saved,
     describe_not_finite,
     find_not_finite,
@@ -115,6 +116,7 @@ class SparseTable:
 
     Raises:
         RunError: if the memory is too small for a table without rows.
+        ValueError: if the number of partitions is not a power of two from 2 to 2¹⁶.
     """
 
     def __init__(
@@ -125,6 +127,7 @@ class SparseTable:
         memory: int | MemoryBudget | None = None,
         held: range | None = None,
     ) -> None:
+        check_partitions(settings.name, settings.partitions)
         self.settings, self._seed, self._memory = settings, seed, memory
         self.dtype = np.dtype(dtype)
         self.held = range(settings.partitions) if held is None else held

@@ -185,6 +185,13 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
             npz("stream: {folder: a/b}", "'folder' must be the name of a file"),
         ),
         "late": "files that may come late",
+        **{
+            key: npz(f"stream: {{lanes: 1, rows: 8, {other}}}", message)
+            for key, other, message in (
+                ("lanes", "late: skip", "'lanes' and 'rows' are for python:"),
+                ("rows", "files: 1", "'files' cannot be used with 'lanes'"),
+            )
+        },
     },
     "Csv": {
         **_OPTIONS_OF_COLUMNS,

@@ -12,10 +12,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from placer.checkpoint.manifest import StreamPosition
 from placer.errors import DataError
 from placer.plan.settings.data.source import RowSource
 from placer.plan.settings.data.stream import Stream
-from placer.plan.settings.data.stream_pass import PassFile
+from placer.plan.settings.data.stream_pass import PassFile, StreamPass
 from placer.readers import Column
 from placer.readers.streams import FileStream, file_stream
 
@@ -182,13 +183,10 @@ class Life:
                 if not model.stream.files:
                     name = name[:1]
                     until = until.rpartition("/")[0]
-        arguments = (
-            self.data,
-            [X],
-            FOLDER,
-            {path_of(name): rows for name, rows in model.trained.items()},
-            path_of(model.last) if model.last else "",
-        )
+        trained = {path_of(name): rows for name, rows in model.trained.items()}
+        last = path_of(model.last) if model.last else ""
+        position = StreamPosition(StreamPass(1, ()), 1, trained, last, 0, 0)
+        arguments = self.data, [X], FOLDER, position
         ended = False
         if name is not None and model.last:
             last, trained = model.unit(model.last), {*map(model.unit, model.trained)}

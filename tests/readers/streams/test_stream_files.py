@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec import structs
 
+from placer.checkpoint.manifest import StreamPosition
 from placer.errors import DataError
 from placer.plan.settings.data import sources
 from placer.plan.settings.data.cell_options import Csv
@@ -61,8 +62,10 @@ def settings(kind, *, files=1, batch=4, **more):
     return RowSource(**more)
 
 
-def stream_of(data, folder, trained=(), last="", **more):
-    return FileStream(data, INPUTS, folder, dict(trained), last, **more)
+def stream_of(data, folder, trained=(), last="", *, earlier=(), **more):
+    current = StreamPass(1, tuple(earlier))
+    position = StreamPosition(current, 1, dict(trained), last, 0, 0)
+    return FileStream(data, INPUTS, folder, position, **more)
 
 
 def paths(stream_pass):
@@ -214,9 +217,8 @@ def test_a_bad_file_is_named_until_it_is_replaced_or_hidden(tmp_path, kind, how)
     assert not stream.is_last()
     for again in (stream, stream_of(data, tmp_path, stream.trained, stream.last)):
         if again is not stream and how == "types":
-            earlier = first.files[0]
             again = stream_of(
-                data, tmp_path, stream.trained, stream.last, earlier=earlier
+                data, tmp_path, stream.trained, stream.last, earlier=first.files
             )
         with pytest.raises(DataError) as error:
             again.next_pass(2)
@@ -337,20 +339,31 @@ def test_a_command_without_a_pass_says_why(tmp_path):
 
     def reason(data):
         stream = stream_of(data, tmp_path, until="now")
-        return stream.next_pass(1), stream.why_no_pass()
+        return stream.next_pass(1), *stream.why_no_pass()
 
-    assert reason(data) == (None, f"no file matches {data.source}")
+    assert reason(data) == (None, f"no file matches {data.source}", False)
     write(tmp_path / "clicks/1.csv", 1)
     assert reason(data) == (
         None,
         f"the files of {data.source} are not a whole pass yet",
+        True,
     )
     why = f"files match {data.source}, but none of their folders has 'DONE'"
-    assert reason(marked) == (None, why)
+    assert reason(marked) == (None, why, False)
     write(tmp_path / "clicks/2.csv", 8)
-    chosen, why = reason(data)
+    chosen, why, is_normal = reason(data)
     assert paths(chosen) == ["clicks/1.csv", "clicks/2.csv"]
     assert why == "all files that 'until' (--until) allows are trained"
+    assert is_normal
+    whole = "files after 'clicks/2.csv' are not a whole pass yet"
+    for number, why in (
+        (3, "the file after 'clicks/2.csv' is not a whole pass yet"),
+        (4, f"the 2 {whole}"),
+    ):
+        write(tmp_path / f"clicks/{number}.csv", 1)
+        later = stream_of(data, tmp_path, until="now")
+        later.take(chosen)
+        assert later.why_no_pass() == (why, True)
 
 
 def test_a_trained_file_has_the_form_of_the_glob(tmp_path):

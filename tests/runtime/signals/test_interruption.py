@@ -7,11 +7,22 @@ import pytest
 from support.real_runs import compile_small
 
 from placer.errors import RunError
-from placer.runtime.control.events import CheckpointSaved, NodeWarning, Step
+from placer.runtime.control.events import (
+    WAITING_FOR_FILE,
+    CheckpointSaved,
+    NodeWarning,
+    Resumed,
+    Step,
+)
 from placer.runtime.control.options import Options
 from placer.runtime.process import threads
 from placer.runtime.process.threads import run_in_threads
-from placer.runtime.signals.interruption import NOTHING_KEPT, Decision, Interruption
+from placer.runtime.signals.interruption import (
+    NOTHING_KEPT,
+    STOPS_WAITING,
+    Decision,
+    Interruption,
+)
 from placer.runtime.training_loop.loop import Training
 
 FILE = Path("saved")
@@ -109,6 +120,47 @@ def test_the_outcome_names_the_last_checkpoint():
         "the run had failed: boom; continue with --checkpoint saved --resume"
         " saved/step-000002"
     )
+
+
+def test_the_outcome_of_a_stream_without_a_step_names_its_resumed_checkpoint():
+    interruption = Interruption(checkpoints=Path("saved"), names_folder=True)
+    interruption.note(Resumed(8, "old/step-000008"))
+    said, stops = [], []
+    for state in (WAITING_FOR_FILE, "running"):
+        interruption.stopping_since = None
+        interruption.obey(
+            1, state, said.append, stop=lambda: stops.append(1), end=lambda: None
+        )
+    assert said[0] == NodeWarning(STOPS_WAITING)
+    assert "and save, within 600 s" in said[1].message
+    assert stops == [1, 1]
+    assert interruption.outcome(8) == (
+        "stopped after step 8; continue with --checkpoint saved --resume old/step-000008"
+    )
+    interruption.explain(error := RunError("boom"))
+    assert error.hint == "continue with --checkpoint saved --resume old/step-000008"
+
+
+def test_the_command_of_a_stream_that_continues_in_its_folder_names_no_step():
+    """It may be given again and again, such as from cron."""
+    folder = Path("saved").resolve()
+    interruption = Interruption(
+        checkpoints=folder, names_folder=True, resume=Path("saved")
+    )
+    text = f"continue with --checkpoint {folder} --resume {folder}"
+    assert interruption.how_to_continue == ""
+    for event in (
+        Resumed(8, f"{folder}/step-000008"),
+        CheckpointSaved(9, f"{folder}/step-000009"),
+    ):
+        interruption.note(event)
+        assert interruption.how_to_continue == text
+        assert interruption.outcome(None, "boom") == f"the run had failed: boom; {text}"
+    interruption = Interruption(
+        checkpoints=folder, names_folder=True, resume=folder / "step-000008"
+    )
+    interruption.note(Resumed(8, f"{folder}/step-000008"))
+    assert interruption.how_to_continue == f"{text}/step-000008"
 
 
 def test_the_error_of_a_failed_run_ends_with_how_to_continue_it():

@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import shutil
+import threading
+from collections import deque
+from math import inf
 from pathlib import Path
+from socket import gethostname
+from types import SimpleNamespace
 
 import pytest
+import yaml
 from support.checkpointed import check_equal
 from support.streamed import build_stream, run_stream, stream_spec, write_file
 
-from placer.checkpoint.folder import InUseError, list_checkpoints, locked
-from placer.errors import DataError, PlacerError
-from placer.launcher.checks import busy_folder
+from placer.checkpoint.folder import (
+    CLAIM,
+    InUseError,
+    claimed,
+    list_checkpoints,
+    locked,
+)
+from placer.command.cli import main
+from placer.errors import CheckpointError, DataError, PlacerError
+from placer.launcher import continued_run
+from placer.launcher.checks import claimed_folder
 from placer.plan.plan import read_plan
+from placer.plan.settings.data.stream_pass import StreamPass
+from placer.readers.streams import file_stream
 from placer.runtime.control.common_step import Action
 from placer.runtime.control.events import (
     WAITING_FOR_FILE,
     Event,
     NodeWarning,
+    Notice,
     PassBegun,
     Resumed,
     State,
@@ -27,6 +46,9 @@ from placer.runtime.control.events import (
 )
 from placer.runtime.control.options import Options
 from placer.runtime.process.threads import run_in_threads
+from placer.runtime.training_loop import chosen_passes
+from placer.runtime.training_loop.chosen_passes import ChosenPasses
+from placer.runtime.training_loop.lane_passes import PASSES_ENDED
 from placer.runtime.training_loop.stream import PassesOfStream
 
 ROWS = {1: 22, 2: 14, 3: 17}
@@ -121,14 +143,74 @@ def test_a_stream_that_stops_in_and_after_passes_has_the_same_bits(
     check_equal(tmp_path / "end", built[1])
 
 
-def test_a_stop_ends_the_wait_for_a_file(stream, built, tmp_path, monkeypatch):
-    """Without files, after two of them, and before the first pass of a later command."""
-    stops = iter([[], [1, 2], [], [3]])
-    for files in stops:
+def test_only_a_command_of_cron_may_have_nothing_to_train(
+    stream, built, tmp_path, capsys
+):
+    events: list[Event] = []
+    assert stream(events, until="now").steps == 0
+    wrong = "nothing is left to train after step 0: no file matches npz:clicks/*.npz"
+    assert NodeWarning(wrong) in events  # the glob may be wrong
+    write_files(tmp_path)
+    stream(steps=12)
+    said = {}
+    for options in ({"until": "now"}, {"until": "clicks/day-3.npz"}, {"steps": 12}):
+        events.clear()
+        assert stream(events, **options).steps == 12
+        texts = [e for e in events if isinstance(e, NodeWarning | Notice)]
+        said[next(iter(options.values()))] = texts
+    nothing = "nothing is left to train after step 12: "
+    allowed = f"{nothing}all files that 'until' (--until) allows are trained"
+    assert said["now"] == [Notice(allowed)]
+    assert said["clicks/day-3.npz"] == [NodeWarning(allowed)]
+    assert said[12][0].message.startswith(nothing)
+    assert isinstance(said[12][0], NodeWarning)
+    kept = [f"--{each}={tmp_path / 'kept'}" for each in ("checkpoint", "resume")]
+    words = ["launch", str(built[0]), "--in-process", "--until=now", *kept]
+    for quiet, out in ((["--quiet"], ""), ([], "12 steps; nothing was left to train")):
+        with pytest.raises(SystemExit) as ended:
+            main([*words, *quiet])
+        assert ended.value.code == 0
+        printed = capsys.readouterr()
+        assert out in printed.out
+        assert bool(printed.out + printed.err) == (not quiet)
+
+
+def test_a_command_of_cron_before_the_first_pass_leaves_nothing(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    write_file(tmp_path, 1, 1)
+    Path("m.yaml").write_text(yaml.safe_dump(stream_spec(), sort_keys=False))
+    words = ["train", "m.yaml", "--in-process", "--until=now"]
+    words += ["--checkpoint=kept", "--resume=kept"]
+    for quiet in (["--quiet"], []):
+        with pytest.raises(SystemExit) as ended:
+            main([*words, *quiet])
+        assert ended.value.code == 0
+        printed = capsys.readouterr()
+        removed = "no step was done, so the folder runs/resumed-1 was removed"
+        assert (removed in printed.err) is not bool(quiet)
+        assert bool(printed.out + printed.err) == (not quiet)
+        assert not Path("runs").exists()
+
+
+def test_a_stop_ends_the_wait_for_a_file(built, stream, tmp_path, monkeypatch):
+    """Without files, after two of them, while a file is read, and before the first pass of a later
+    command."""
+    kept, is_free = tmp_path / "kept", threading.Event()
+    read = file_stream.read_facts
+
+    def read_slowly(request):
+        if request.source.path.endswith("day-3.npz"):
+            is_free.wait(10)
+        return read(request)
+
+    monkeypatch.setattr(file_stream, "read_facts", read_slowly)
+    monkeypatch.setattr(chosen_passes, "END_LIMIT", 0.0)
+    for files, steps in (([], 0), ([1, 2], 8), ([], 0), ([3], 0), ([], 4), ([], 0)):
         for number in files:
             write_file(tmp_path, number, ROWS[number])
         events: list[Event] = []
-        kept = tmp_path / "kept"
         before = len(list_checkpoints(kept)) if kept.exists() else 0
         waits = [False]
 
@@ -139,19 +221,23 @@ def test_a_stop_ends_the_wait_for_a_file(stream, built, tmp_path, monkeypatch):
         run_in_threads(
             built[0],
             Options(
-                checkpoint=tmp_path / "kept",
-                resume=tmp_path / "kept",
+                checkpoint=kept,
+                resume=kept,
                 checkpoint_every="1000",
                 save_params=tmp_path / "end",
             ),
             watch=watch,
             interrupts=lambda waits=waits: int(waits[0]),
         )
+        if files == [3]:
+            is_free.set()
+        assert sum(steps for _, _, steps in passes(events)) == steps
         # The pass is saved before the wait, and once.
         after = len(list_checkpoints(kept))
-        assert after - before == (1 if files else 0)
-    assert passes(events) == [(3, 9, 4)]
-    check_equal(tmp_path / "end", built[1])
+        assert after - before == (1 if steps else 0)
+        if steps == 4:
+            assert passes(events) == [(3, 9, 4)]
+            check_equal(tmp_path / "end", built[1])
 
 
 def test_a_stop_while_a_pass_is_opened_comes_after_a_step_of_it(
@@ -194,22 +280,73 @@ def test_a_file_that_comes_while_the_run_waits_is_trained(stream, built, tmp_pat
     check_equal(tmp_path / "end", built[1])
 
 
+def test_a_command_that_has_trained_its_passes_says_so():
+    ended = object.__new__(ChosenPasses)
+    ended._files = SimpleNamespace(passes_left=0)
+    assert ended.why_no_pass() == (PASSES_ENDED, True)
+
+
+@pytest.mark.parametrize("until", ["now", None])
+def test_a_pass_of_now_is_taken_when_the_look_after_it_is_over(until):
+    """Only that look says whether the pass is the last one."""
+    taken, found = object.__new__(ChosenPasses), StreamPass(1, ())
+    taken._execution = SimpleNamespace(options=SimpleNamespace(until=until))
+    taken._files = SimpleNamespace(listing_seconds=0.0)
+    taken._chosen, taken._looked = deque(), -inf
+
+    class Looking:
+        """A thread that finds a pass while `take` waits, and then looks for the one after it."""
+
+        is_over, begin, check = True, print, lambda self: None
+
+        def join(self, seconds):
+            if seconds == 5 and not taken._chosen:
+                taken._chosen.append(found)
+                self.is_over = False
+            return self.is_over
+
+    taken._threads = Looking()
+    if until == "now":
+        assert taken.take(5) is None
+        assert taken.take(5) is None
+        taken._threads.is_over = True
+    assert taken.take(5) is found
+
+
 def test_a_late_file_is_named_once_and_not_trained(stream, built, tmp_path):
     write_files(tmp_path)
     stream(until="now")
     write_file(tmp_path, 0, 40, name="day-0.npz")
+    text = "npz:clicks/day-0.npz is late; it is not trained"
+    nothing: list[Event] = []
+    stream(nothing, until="now")  # it trains nothing, and does not keep the name
+    assert Notice(text) in nothing
+    assert not any(isinstance(each, NodeWarning) for each in nothing)
     write_file(tmp_path, 4, 8)
     write_file(tmp_path, 5, 8)
     events: list[Event] = []
-    assert stream(events, until="now").steps == 16
+    other = build_stream(tmp_path, stream_spec("npz:./clicks/*.npz"))  # the same files
+    assert run_stream(other, tmp_path, events, until="now").steps == 16
     late = [
         e.message for e in events if isinstance(e, NodeWarning) and "late" in e.message
     ]
-    assert late == ["npz:clicks/day-0.npz is late; it is not trained"]
+    assert late == ["npz:./clicks/day-0.npz is late; it is not trained"]
+    trained = [f"./clicks/day-{number}.npz" for number in range(1, 6)]
+    assert [*newest(tmp_path).stream.trained] == trained
     write_file(tmp_path, 6, 8)
     events.clear()
     assert stream(events, until="now").steps == 18
     assert not [e for e in events if isinstance(e, NodeWarning) and "late" in e.message]
+    assert [e.last for e in events if isinstance(e, PassBegun)] == ["clicks/day-6.npz"]
+    # It may also be found by a command that ends a pass.
+    write_file(tmp_path, 7, 8)
+    stream(steps=19)
+    write_file(tmp_path, 0, 40, name="day-0b.npz")
+    for steps, kind in ((20, [NodeWarning]), (20, [])):
+        events.clear()
+        assert stream(events, until="now").steps == steps
+        messages = [e for e in events if isinstance(e, NodeWarning | Notice)]
+        assert [type(e) for e in messages if "late" in e.message] == kind
 
 
 def test_a_damaged_file_ends_the_run_at_the_pass_before(stream, built, tmp_path):
@@ -237,6 +374,10 @@ def test_a_changed_file_of_an_open_pass_has_two_ways_out(stream, built, tmp_path
     assert "--skip-pass" in (error.value.hint or "")
     assert "4 rows" in (error.value.hint or "")
     os.unlink(path)
+    later = (tmp_path / "clicks" / "day-3.npz").rename(tmp_path / "later")
+    with pytest.raises(PlacerError, match="--skip-pass needs a later pass: all files"):
+        stream(until="now", skip_pass=True)
+    later.rename(tmp_path / "clicks" / "day-3.npz")
     events = []
     assert stream(events, until="now", skip_pass=True).steps == 11
     assert passes(events) == [(3, 8, 4)]
@@ -247,18 +388,91 @@ def test_a_changed_file_of_an_open_pass_has_two_ways_out(stream, built, tmp_path
     assert "with pass 3; 4 rows of pass 2 are left out" in format_output(resumed)
     with pytest.raises(PlacerError, match="leave out nothing"):
         stream(until="now", skip_pass=True)
+    events = []
+    earlier = list_checkpoints(tmp_path / "kept")[-1][0]
+    assert stream(events, steps=7, resume=earlier).steps == 7
+    back = "the run goes back from step 11, the newest checkpoint, to step 5"
+    assert back in [each.message for each in events if isinstance(each, NodeWarning)]
 
 
-def test_a_second_command_names_the_first_one(built, tmp_path):
-    build, kept = built[0], tmp_path / "kept"
-    plan = read_plan(build)
+def test_a_second_command_names_the_first_one(built, tmp_path, monkeypatch):
+    plan, kept = read_plan(built[0]), tmp_path / "kept"
+
+    def check_busy():
+        with pytest.raises(InUseError) as busy, claimed_folder(plan, kept):
+            pass
+        who = f"process {os.getpid()} on {gethostname()}"
+        said = f"another run writes checkpoints to '{kept}': {who}"
+        assert (busy.value.message, busy.value.folder) == (said, kept)
+
+    opened = Path.open
+
+    def refuse(path, mode="r", **more):
+        if path.name == CLAIM and mode != "rb":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return opened(path, mode, **more)
+
     with locked(kept):
-        found = busy_folder(plan, build, Options(checkpoint=kept, until="now"))
-        assert found is not None
-        assert f"process {os.getpid()} on " in found
-        with pytest.raises(InUseError, match="another run writes"):
-            busy_folder(plan, build, Options(checkpoint=kept))
-    assert busy_folder(plan, build, Options(checkpoint=kept)) is None
+        check_busy()
+    # A command that has just begun, whose nodes have not locked the folder yet.
+    with claimed_folder(plan, kept):
+        check_busy()
+        with locked(kept):
+            check_busy()
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "open", refuse)  # the claim of another user
+            check_busy()
+    monkeypatch.setattr(Path, "open", refuse)
+    with claimed_folder(plan, kept):
+        pass
+    with (
+        pytest.raises(CheckpointError, match="other': Permission denied"),
+        claimed_folder(plan, tmp_path / "other"),
+    ):
+        pass
+
+
+def test_a_command_claims_the_folder_of_the_run_that_it_continues(
+    tmp_path, monkeypatch, capsys
+):
+    write_file(tmp_path, 1, ROWS[1])
+    model = stream_spec(train={"checkpoint": {"keep": 2}})
+    spec, run = tmp_path / "s.yaml", tmp_path / "runs" / f"{model['name']}-1"
+    spec.write_text(yaml.safe_dump(model, sort_keys=False))
+    monkeypatch.chdir(tmp_path)
+
+    def train(*words):
+        with pytest.raises(SystemExit) as ended:
+            main(["train", str(spec), "--in-process", *words])
+        files = {*tmp_path.rglob("*")}
+        return ended.value.code, *capsys.readouterr(), files
+
+    status, *_, files = train("--until=now")
+    kept = run / "checkpoints"
+    assert (status, kept.is_dir()) == (0, True)
+    again = "--until=now", f"--resume={kept}"
+    # Errors in the options come before the claim, and leave no folder.
+    for words, message in (
+        (("--checkpoint=new", "--resume=tpyo"), "'tpyo' does not exist"),
+        (("--checkpoint=new", "--until=now", "--passes=3"), "(--passes)"),
+        (("--out=o", "--checkpoint=o/build/new", "--until=now"), "o/build"),
+    ):
+        status, _, error, now = train(*words)
+        assert (status, now) == (2, files)
+        assert message in error
+    with claimed(kept):
+        files = {*tmp_path.rglob("*")}
+        status, out, error, now = train(*again, "--json")
+        found = json.loads(out)
+        assert (found["steps"], found["busy"]) == (0, str(kept))
+        assert (status, now) == (0, files)
+        assert error.endswith("; nothing to do\n")
+        # A run that goes on is not continued: the command has the folder of a new one.
+        monkeypatch.setattr(continued_run, "is_running", lambda folder: True)
+        assert train(*again, "--quiet") == (0, "", "", files)
+        status, out, error, now = train(f"--resume={kept}", "--passes=1")
+        assert (status, out, now) == (1, "", files)
+        assert f"another run writes checkpoints to '{kept}'" in error
 
 
 def test_asynchronous_workers_meet_at_the_end_of_each_pass(tmp_path):

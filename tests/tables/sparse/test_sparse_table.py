@@ -438,6 +438,12 @@ def test_arrays_that_do_not_fit_are_refused(arguments, problem):
         table.pull(fitting["keys"], np.empty((2, DIM), "float32"))
 
 
+@pytest.mark.parametrize("partitions", [0, 1, 3, 1 << 17])
+def test_the_number_of_partitions_is_a_power_of_two(partitions):
+    with pytest.raises(ValueError, match=r"emb\.table: 'partitions' must be a power"):
+        make(partitions=partitions)
+
+
 def test_an_empty_batch_changes_nothing():
     table = make()
     assert push(table, []).updated == 0

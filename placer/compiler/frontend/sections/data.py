@@ -132,6 +132,8 @@ def _read_rows(
             source,
             good.get("split"),
             good.get("remainder"),
+            good.get("shuffle"),
+            good.get("batch"),
             which,
             context.problems,
         )

@@ -10,6 +10,7 @@ from placer.compiler.frontend.yaml.problems import Problems
 from placer.compiler.frontend.yaml.tree import MappingNode, SpecNode
 from placer.plan.settings.data.sources import Source
 from placer.plan.settings.data.stream import Stream
+from placer.plan.settings.data.window import Window
 from placer.plan.settings.mistake import Mistake
 from placer.plan.settings.training.update_modes import Sync
 
@@ -20,6 +21,8 @@ def read_stream(
     source: Source | None,
     split: str | None,
     remainder: str | None,
+    shuffle: bool | Window | None,
+    batch: int | None,
     which: str,
     problems: Problems,
 ) -> Stream | None:
@@ -31,6 +34,8 @@ def read_stream(
         source: The source; None if it has an error.
         split: The split of the source.
         remainder: The key `remainder` of the source.
+        shuffle: The key `shuffle` of the source; None after an error.
+        batch: The number of rows of a batch; None after an error.
         which: `train` or `eval`.
         problems: Collects the errors.
     """
@@ -47,7 +52,8 @@ def read_stream(
     stream = problems.make(Stream, good, node)
     if stream is None or source is None:
         return None
-    if mistake := stream.check(source, split, remainder):
+    order = shuffle is not None and shuffle
+    if mistake := stream.check(source, split, remainder, order, batch):
         problems.add_mistake(mistake, section)
         return None
     return stream
@@ -82,8 +88,8 @@ def check_training(
 
 _WITHOUT = {
     "epochs": (
-        "each file is trained once",
-        "leave epochs out; --passes N or --until now end a run",
+        "each row is trained once",
+        "leave epochs out; --passes N or, for files, --until now end a run",
     ),
     "early_stopping": (
         "it compares evaluations of the same rows",

@@ -161,6 +161,10 @@ def _noun_of_parts(graph: Graph, op: Op, shards: Sequence[RowShard]) -> str:
     return "threads of workers" if by_worker else "threads"
 
 
+class UnevenBatchError(GraphError):
+    """The batch cannot be split evenly over nodes, devices or microbatches."""
+
+
 def _uneven_batch(
     graph: Graph, op: Op, value: Value, splits: Sequence[tuple[int, str]]
 ) -> GraphError:
@@ -170,7 +174,7 @@ def _uneven_batch(
     if source is None:  # the op has no position in the spec: point at its first user
         user = graph.uses[name][0]
         source, name = user.source, user.name
-    return GraphError(
+    return UnevenBatchError(
         f"{describe_batch(graph)} cannot be split evenly over the {what} of {op.place}, as"
         f" '{name}' needs",
         span=source,

@@ -30,15 +30,17 @@ class StreamPass(Struct, frozen=True):
 
     Attributes:
         number: the number of the pass, from 1.
-        files: its files.
+        files: its files; none for a Python function.
         is_late: whether its files appeared after later names had been trained.
+        rows_of_lanes: the number of rows that the lanes of a Python function give.
     """
 
     number: Count
     files: tuple[PassFile, ...]
     is_late: bool = False
+    rows_of_lanes: Size = 0
 
     @property
     def rows(self) -> int:
-        """The number of rows of all files."""
-        return sum(file.rows for file in self.files)
+        """The number of rows."""
+        return self.rows_of_lanes + sum(file.rows for file in self.files)

@@ -21,6 +21,7 @@ from placer.plan.settings.sparse.table import (
     Score,
     Scoring,
     Share,
+    can_be_divided_into,
 )
 from placer.plan.settings.sparse.table import SparseTable as Settings
 
@@ -97,7 +98,7 @@ def read_settings(attrs: Mapping[str, Any]) -> dict[str, Any]:
         MistakeError: an attribute is wrong. The message is a predicate of the op.
     """
     partitions = attrs["partitions"]
-    if not 2 <= partitions <= MOST_PARTITIONS or partitions & (partitions - 1):
+    if not can_be_divided_into(partitions):
         raise _wrong(
             f"needs a power of two from 2 to {MOST_PARTITIONS} for 'partitions', not"
             f" {partitions}",

@@ -97,7 +97,7 @@ class SparseTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         init: the initializer as a distribution with arguments, such as
             `("uniform", (-0.1, 0.1))` or `("constant", (0.0,))`.
         default: the value read for a key without a row, unless `admit` is `Always`.
-        partitions: the number of partitions, a power of two.
+        partitions: the number of partitions, a power of two from 2 on.
         admit: which keys receive a row.
         forget: which rows are deleted.
         score: how keys are scored, if at all.
@@ -115,7 +115,7 @@ class SparseTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     hyper: dict[str, Any] = field(default_factory=dict)
     init: tuple[str, tuple[float, ...]] = ("constant", (0.0,))
     default: float = 0.0
-    partitions: Annotated[int, Meta(ge=1, le=MOST_PARTITIONS)] = PARTITIONS
+    partitions: Annotated[int, Meta(ge=2, le=MOST_PARTITIONS)] = PARTITIONS
     admit: Admission = Always()
     forget: Forgetting = Forgetting()
     score: Scoring | None = None
@@ -123,6 +123,11 @@ class SparseTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     evict: Literal["lru", "lfu"] = "lru"
     bounds: tuple[float, float] | None = None
     index: Literal["wide", "compact"] = "wide"
+
+
+def can_be_divided_into(partitions: int) -> bool:
+    """Whether a table may have a number of partitions: a power of two from 2 on."""
+    return 2 <= partitions <= MOST_PARTITIONS and not partitions & (partitions - 1)
 
 
 def entry_form(table: SparseTable) -> str:

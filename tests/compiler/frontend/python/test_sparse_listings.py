@@ -84,6 +84,7 @@ def test_shows_and_clicks_go_to_the_server_with_the_keys(tmp_path: Path) -> None
     assert re.search(r"node.distinct_keys\([^)]*show[^)]*click", worker)
 
 
+@pytest.mark.slow
 def test_the_heter_listing_trains(tmp_path: Path) -> None:
     """The embedding on a worker's CPU, the layers on a heter node's GPU."""
     listing = demo(
