@@ -299,6 +299,7 @@ class Progress(Struct, frozen=True):
         before: the last step before the passes over the present rows, and its epoch; 0 unless
             the run has trained other rows before.
         stream: the position in the stream of training rows, if the source is one.
+        published: the id of the publication of the step; empty if the step was not published.
     """
 
     step: Count
@@ -316,6 +317,7 @@ class Progress(Struct, frozen=True):
     untrained_rows: Size = 0
     before: tuple[Size, Size] = (0, 0)
     stream: StreamPosition | None = None
+    published: str = ""
 
 
 class StoredData(Struct, frozen=True):

@@ -4,7 +4,7 @@ The metadata `placer.crc32` is a string of hexadecimal digits. The first eight d
 CRC-32 of the header's entries as JSON. Eight more digits follow for each chunk of `CHUNK`
 bytes of the tensors. Files without checksums, from other tools or older versions of placer,
 are not verified. `load_params` of an exported model verifies the same checksums
-(`placer/exporting/params.py`).
+(`placer/compiler/serving/params.py`).
 """
 
 from __future__ import annotations

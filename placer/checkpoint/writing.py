@@ -111,6 +111,14 @@ def spool(groups: Iterable[Sequence[memoryview]]) -> tuple[Stored, memoryview]:
     return stored, memoryview(content)
 
 
+def map_file(path: Path) -> memoryview:
+    """Return the bytes of a file, which is mapped into memory; may raise OSError."""
+    with path.open("rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
 def describe_file(pieces: Sequence[memoryview]) -> Stored:
     """Return the size and the checksums of a file that consists of these pieces."""
     return Stored(sum(map(len, pieces)), compute_checksums(pieces))

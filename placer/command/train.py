@@ -98,6 +98,7 @@ def train_command(
         single_process=single_process,
         outputs=outputs,
         code=code,
+        publish=chosen.publish is not None,
         after_pass=watch,
     )
     plan = compiled.plan

@@ -38,6 +38,11 @@ from placer.compiler.passes.row_pairs import find_row_pairs
 from placer.compiler.schedule.schedule import Schedule, make_schedule
 from placer.compiler.schedule.schedule_text import print_schedule
 from placer.compiler.schedule.units import LoweredGraph
+from placer.compiler.serving.in_build import (
+    add_serving,
+    check_publishes,
+    publishing_model,
+)
 from placer.errors import (
     BuildError,
     PlacerError,
@@ -174,11 +179,12 @@ def compile_in_memory(
     single_process: bool = False,
     outputs: Sequence[str] | None = None,
     code: bool = True,
+    publish: bool = False,
     after_pass: PassObserver | None = None,
 ) -> CompiledBuild:
     """Compile a spec as `compile` does, but write nothing.
 
-    Warnings point at the caller of the calling function.
+    With `publish`, the run publishes even if the spec has no `train.publish`. Warnings point at the caller of the calling function.
     """
     refuse_in_node("placer.compile")
     if nodes and single_process:
@@ -202,6 +208,9 @@ def compile_in_memory(
             from placer.compiler.frontend.sections.outputs import with_outputs
 
             spec = with_outputs(spec, outputs)
+        if publish:
+            spec = publishing_model(spec)
+        check_publishes(spec)
         refuse_at_import("placer.compile", spec.folder, spec.modules)
         calls = [op for op in spec.graph.ops if calls_user_code(op)]
         optimizers = optax_optimizers(spec.graph)
@@ -221,7 +230,7 @@ def compile_in_memory(
         weights = read_weight_files(spec)
         arguments = None
         if isinstance(given, str | Path) and not single_process:
-            arguments = _arguments(str(given), nodes, outputs, code)
+            arguments = _arguments(str(given), nodes, outputs, code, publish)
         compiled = _emit(spec, lowered, tables, weights, arguments)
     warnings = (
         *find_row_pairs(spec.graph),
@@ -265,12 +274,13 @@ def _arguments(
     nodes: Mapping[str, int] | None,
     outputs: Sequence[str] | None,
     code: bool,
+    publish: bool,
 ) -> CompileArguments:
     """Return the arguments to compile the spec of a file again."""
     from placer.compiler.frontend.python.read import function_of
 
     listed = None if outputs is None else tuple(outputs)
-    return CompileArguments(function_of(spec), dict(nodes or {}), listed, code)
+    return CompileArguments(function_of(spec), dict(nodes or {}), listed, code, publish)
 
 
 _Tables = Mapping[str, tuple[Table, ...]]
@@ -330,6 +340,8 @@ def _emit(
     files = {path: text.encode() for path, text in texts.items()} | dict(weights)
     hashes = {path: sha256(content) for path, content in files.items()}
     plan = make_plan(model, graphs, tables, schedule, programs, hashes)
+    if model.settings.train.publish is not None:
+        plan = add_serving(plan, model, files)
     plan = with_digest(plan)
     check_lanes(plan, model)
     check_memory(plan, model)

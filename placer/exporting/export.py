@@ -17,7 +17,7 @@ from placer.compiler.build_or_spec import build_folder, is_spec
 from placer.compiler.frontend.unknown_arguments import hides_rest, refuse_unknown
 from placer.compiler.graph.graph import Graph
 from placer.compiler.graph.text import parse_graph
-from placer.errors import CheckpointWarning, PlacerError, missing_package_hint
+from placer.errors import CheckpointWarning, PlacerError
 from placer.place.types import TensorType
 from placer.plan.folder import check_outside, read_file
 from placer.plan.modules import modules_in
@@ -32,7 +32,7 @@ from placer.system.reentry import refuse_in_node
 if TYPE_CHECKING:
     import numpy as np
 
-    from placer.exporting.model_file import ModelFile
+    from placer.compiler.serving.model_file import ModelFile
     from placer.runtime.saving.start_parameters import StartParameters
 
 AnyPath = str | os.PathLike[str]
@@ -194,6 +194,7 @@ def _check_target(target: Path, build: Path) -> None:
 
 def _open_parameters(path: Path, plan: Plan, graph: Graph) -> StartParameters:
     """Open the parameters of a file or a checkpoint; check that they fit the graph."""
+    from placer.compiler.serving.code import tables_of
     from placer.runtime.saving.start_parameters import check_start, open_parameters
 
     def warn(text: str) -> None:
@@ -206,7 +207,7 @@ def _open_parameters(path: Path, plan: Plan, graph: Graph) -> StartParameters:
         for each in plan.parameters
         if each.name in needed or each.name in stored.types
     }
-    check_start(stored, declared, _tables_of(plan, graph))
+    check_start(stored, declared, tables_of(plan, graph))
     return stored
 
 
@@ -219,11 +220,6 @@ def _read_parameters(start: StartParameters, graph: Graph) -> dict[str, Any]:
     return {block.parameter: array.reshape(block.shape) for block, array in arrays}
 
 
-def _tables_of(plan: Plan, graph: Graph) -> dict[str, SparseTable]:
-    needed = {op.name for op in graph.sparse_tables}
-    return {each.name: each for each in plan.sparse_tables if each.name in needed}
-
-
 def _write(
     work: Path,
     build: Path,
@@ -233,65 +229,32 @@ def _write(
     batch: Sequence[int],
 ) -> tuple[tuple[str, ...], ...]:
     """Write all files to a folder; return the fields of `ExportedModel` after `folder`."""
-    from placer.exporting import params
-    from placer.exporting.input_columns import input_columns
-    from placer.exporting.lookups import keys_only
-    from placer.exporting.model_file import has_wide_numbers, write_model
-    from placer.exporting.op_modules import op_modules
-    from placer.exporting.postprocess_file import write_postprocess
-    from placer.exporting.prepare_file import write_prepare
+    from placer.compiler.serving.code import serving_code, tables_of
+    from placer.compiler.serving.tables_file import file_of_table
+    from placer.compiler.serving.user_modules import OWN_MODULES, packages_of
     from placer.exporting.readme import Described, write_readme
-    from placer.exporting.tables_file import file_of_table
-    from placer.exporting.user_modules import (
-        OWN_MODULES,
-        exported_names,
-        packages_of,
-    )
     from placer.runtime.saving import parameter_files
 
-    assert plan.prediction is not None
-    wide = has_wide_numbers(graph, keys_only(graph))
-    title = f"{plan.name}: %s. Exported by placer; works without placer."
-    order = [column.name for column in plan.columns]
-    exported = exported_names(plan.modules)
-    with _user_modules(build, wide) as load:
-        model = write_model(graph, title % "the model in JAX", order, load, exported)
-    copied = _copied_modules(build, plan, model)
-    for name, text in copied.items():
-        (work / f"{name}.py").write_text(text, encoding="utf-8")
-    (work / "model.py").write_text(model.text, encoding="utf-8")
-    (work / "params.py").write_bytes(Path(params.__file__).read_bytes())
-    for path, content in op_modules(model.ops).items():
-        file = work / "ops" / path
+    def read_module(name: str) -> str:
+        file = f"{name}.py"
+        return read_file(build, file, plan.files[file]).decode()
+
+    spec_folder = (build / read_sources(build).spec).parent
+    code = serving_code(plan, graph, build, read_module, spec_folder)
+    for path, content in code.files.items():
+        file = work / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
-    what = "from columns of rows to the arguments of the model"
-    spec_folder = (build / read_sources(build).spec).parent
-    feeds, features = input_columns(plan, model.inputs, spec_folder)
-    tables = _tables_of(plan, graph)
-    prepare = write_prepare(
-        title % what,
-        plan.prediction,
-        plan.columns,
-        model.inputs,
-        feeds,
-        features,
-        looks_up=bool(tables),
-    )
-    (work / "prepare.py").write_text(prepare, encoding="utf-8")
     parameter_files.save(work / "params.safetensors", _read_parameters(start, graph))
+    tables = tables_of(plan, graph)
     if tables:
-        _write_tables(work, title, plan, tables, model, start)
-    files, notes = _write_stablehlo(work, plan, graph, model, batch, wide)
-    inputs = model.types
+        _write_tables(work, plan, tables, code.keys, start)
+    files, notes = _write_stablehlo(work, plan, graph, code.model, batch, code.wide)
+    inputs = code.model.types
     outputs = {
         op.attrs["output"]: graph.tensor_type(op.operands[0])
         for op in graph.of_kind("output")
     }
-    what = "from outputs to the columns of predictions"
-    planned = [output for output in plan.outputs if output.name in outputs]
-    text = write_postprocess(title % what, planned)
-    (work / "postprocess.py").write_text(text, encoding="utf-8")
     readme = write_readme(
         Described(
             plan.name,
@@ -300,16 +263,16 @@ def _write(
             [f"{name}: {kind}" for name, kind in outputs.items()],
             [
                 c
-                for feed in feeds.values()
+                for feed in code.feeds.values()
                 for n in feed
-                for c in source_columns(n, features)
+                for c in source_columns(n, code.features)
             ],
             sorted(p.stem for p in work.glob("*.py") if p.stem not in OWN_MODULES),
-            packages_of(copied),
+            packages_of(code.modules),
             [*map(file_of_table, tables)],
             files,
             notes,
-            wide,
+            code.wide,
         )
     )
     (work / "README.md").write_text(readme, encoding="utf-8")
@@ -319,74 +282,28 @@ def _write(
 
 def _write_tables(
     work: Path,
-    title: str,
     plan: Plan,
     tables: Mapping[str, SparseTable],
-    model: ModelFile,
+    keys: Mapping[str, str],
     start: StartParameters,
 ) -> None:
-    from placer.exporting.tables_file import write_table, write_tables_file
+    from placer.compiler.serving.tables_file import file_of_table
+    from placer.publishing.rows_file import RowsFile
     from placer.runtime.saving.row_files import read_partitions
 
     checkpoint = start.checkpoint
     assert checkpoint is not None  # `check_start` has checked it
-    dtypes = {column.name: column.dtype for column in plan.columns}
     for name, table in tables.items():
-        inputs = {each.input for each in model.lookups if each.table == name}
-        wide = {dtypes[each] for each in inputs} == {"uint64"}
-
-        numbers = ((name, number) for number in range(table.settings.partitions))
-        partitions = (
-            (arrays["keys"], arrays["values"][:, : table.settings.dim])
+        dim, path = table.settings.dim, work / file_of_table(name)
+        with RowsFile(path, dim, table.dtype, keys[name]) as file:
             for arrays in read_partitions(
                 checkpoint,
-                numbers,
+                ((name, number) for number in range(table.settings.partitions)),
                 ("keys", "values"),
                 finite=plan.settings.train.nan == "stop",
-            )
-        )
-        write_table(work, table, "uint64" if wide else "int64", partitions)
-    what = "from keys to the rows that the model takes"
-    text = write_tables_file(
-        title % what,
-        tables,
-        plan.settings.seed,
-        model.inputs,
-        [name for name in model.inputs.values() if name in model.types],
-        model.lookups,
-    )
-    (work / "tables.py").write_text(text, encoding="utf-8")
-
-
-@contextmanager
-def _user_modules(build: Path, wide: bool) -> Any:
-    """Return a context with a function that imports MODULE:FUNCTION of a build."""
-    from importlib import import_module
-
-    import jax
-
-    def load(path: str) -> Any:
-        module, _, name = path.partition(":")
-        try:
-            return getattr(import_module(module), name)
-        except ImportError as error:
-            raise PlacerError(
-                f"{module}.py cannot be imported: {error}",
-                hint=missing_package_hint(error),
-            ) from error
-
-    with jax.enable_x64(wide), modules_in(build):
-        yield load
-
-
-def _copied_modules(build: Path, plan: Plan, model: ModelFile) -> dict[str, str]:
-    from placer.exporting.user_modules import copy_modules, exported_names
-
-    def read(module: str) -> str:
-        file = f"{module}.py"
-        return read_file(build, file, plan.files[file]).decode()
-
-    return copy_modules(model.functions, exported_names(plan.modules), read)
+            ):
+                file.add(arrays["keys"], arrays["values"][:, :dim])
+            file.finish()
 
 
 def _write_stablehlo(
@@ -398,7 +315,7 @@ def _write_stablehlo(
     wide: bool,
 ) -> tuple[list[str], list[str]]:
     """Write the StableHLO files; return their names, and warnings."""
-    from placer.exporting.model_file import WIDE
+    from placer.compiler.serving.model_file import WIDE
     from placer.exporting.stablehlo import (
         SymbolicBatchError,
         load_model,

@@ -131,6 +131,7 @@ class Elastic:
                 overrides=self.sources.overrides,
                 outputs=arguments.outputs,
                 code=arguments.code,
+                publish=arguments.publish,
             )
 
     def check_unchanged(self) -> CompiledBuild:

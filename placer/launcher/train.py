@@ -97,6 +97,7 @@ def train(
             single_process=single_process,
             outputs=outputs,
             code=code,
+            publish=chosen.publish is not None,
         )
         check_arrays(compiled.plan, options, chosen, elsewhere=False)
         folder = None if out is None else Path(out)

@@ -99,6 +99,7 @@ def _check_settings(train: TrainSettings) -> Problems:
     checkpoint = train.checkpoint or Checkpointing()
     try:
         _ = train.eval.interval, checkpoint.interval
+        _ = train.publish and train.publish.interval
     except PlacerError as error:
         yield error.message
     for each in (checkpoint.best, train.early_stopping):

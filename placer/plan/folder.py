@@ -80,7 +80,8 @@ def write_unfinished(folder: Path, path: str, content: bytes) -> None:
     """
     file = folder / unfinished_path(path)
     check_parents(folder, path)
-    file.parent.mkdir(mode=0o755, exist_ok=True)
+    for parent in _parents(file, folder):
+        parent.mkdir(mode=0o755, exist_ok=True)
     file.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     with open(os.open(file, flags, 0o644), "wb") as opened:

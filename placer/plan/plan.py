@@ -33,6 +33,7 @@ from placer.plan.folder import (
     find_unknown_files,
     read_file,
 )
+from placer.plan.serving import Serving
 from placer.plan.settings.data.classes import Classes
 from placer.plan.settings.data.columns import Column
 from placer.plan.settings.data.source import RowSource
@@ -454,6 +455,8 @@ class Plan(PlanStruct, frozen=True, kw_only=True, dict=True):
     transformations: dict[str, Transformation] = {}
     """The optax optimizers, by the number of their optimizer group."""
     modules: tuple[str, ...] = ()
+    serving: Serving | None = None
+    """The model that the run publishes; None if it publishes nothing."""
     files: dict[str, Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}(?!\n)$")]]
     """The SHA-256 of each file by path, except plan.json and sources.json."""
     digest: str = ""
@@ -826,12 +829,14 @@ class CompileArguments(PlanStruct, frozen=True):
         nodes: the given number of nodes of each kind.
         outputs: the given outputs of a prediction; None for those of the spec.
         code: whether Python files of the spec may run.
+        publish: whether the build publishes, as `--publish` asks.
     """
 
     function: str = ""
     nodes: dict[str, Count] = {}
     outputs: tuple[str, ...] | None = None
     code: bool = True
+    publish: bool = False
 
 
 class Sources(PlanStruct, frozen=True):

@@ -15,7 +15,7 @@ from support.marks import slow_but
 import placer
 from placer.checkpoint.reading import Checkpoint
 from placer.errors import DataError, PlacerError
-from placer.exporting.table_functions import load_table
+from placer.publishing.served import load_table
 from placer.runtime.control.options import Options
 from placer.runtime.process.threads import run_in_threads
 from placer.runtime.saving.row_files import read_partitions
@@ -130,12 +130,12 @@ def arrays_of(table):
 
 def check_damage_is_found(file, arrays):
     """The functions of the exported model read the table, and no damaged row."""
-    keys, rows = load_table(str(file))
-    order = np.argsort(arrays[0])
-    assert_array_equal(keys, arrays[0][order])
-    assert_array_equal(rows, arrays[1][order])
+    table = load_table(str(file))
+    order, loaded = np.argsort(arrays[0]), np.argsort(table.keys)
+    assert_array_equal(table.keys[loaded], arrays[0][order])
+    assert_array_equal(table.rows[loaded], arrays[1][order])
     content = bytearray(file.read_bytes())
-    content[content.index(rows[3].tobytes())] ^= 1
+    content[content.index(table.rows[3].tobytes())] ^= 1
     file.write_bytes(content)
     with pytest.raises(OSError, match="checksum"):
         load_table(str(file))

@@ -10,7 +10,7 @@ import typing
 
 import pytest
 
-from placer.exporting.scopes import global_references
+from placer.compiler.serving.scopes import global_references
 
 OF_ALL_SCOPES = """\
 def made(x: Row, *rest, size=Size, **others: Row):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from placer.exporting.user_modules import copy_modules
+from placer.compiler.serving.user_modules import copy_modules
 
 IMPORT = "from placer import place_guard"
 USE = """

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from placer import ops
-from placer.exporting.op_modules import op_modules
+from placer.compiler.serving.op_modules import op_modules
 from placer.exporting.stablehlo import own_modules
 from placer.ops import registry
 

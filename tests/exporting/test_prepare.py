@@ -12,8 +12,8 @@ from support.exported import load_prepare, run_postprocess
 from support.spec_models import initial_parameters
 
 import placer
+from placer.compiler.serving.prepare_functions import cell_number, to_dtype, word_number
 from placer.errors import DataError, PlacerError
-from placer.exporting.prepare_functions import cell_number, to_dtype, word_number
 from placer.exporting.stablehlo import own_modules
 from placer.plan.settings.data.columns import Column
 from placer.readers.cell_numbers import CellParser

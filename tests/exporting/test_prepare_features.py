@@ -14,8 +14,8 @@ from support.feature_formulas import integer_key, text_key
 from support.spec_models import initial_parameters
 
 import placer
-from placer.exporting.prepare_features import whole_number, xxh64
-from placer.exporting.prepare_file import write_prepare
+from placer.compiler.serving.prepare_features import whole_number, xxh64
+from placer.compiler.serving.prepare_file import write_prepare
 from placer.exporting.stablehlo import own_modules
 from placer.plan.settings.data.cell_options import Cells, Csv
 from placer.plan.settings.data.features import Feature

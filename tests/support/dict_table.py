@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import pairwise
 
 import numpy as np
 
@@ -184,22 +185,33 @@ class DictTable:
         forget = self.settings.forget
         return forget.unseen_seconds is None or forget.unseen_steps is not None
 
+    @property
+    def shares(self):
+        """Each share is its partition's part of the capacity, give or take a sixteenth."""
+        settings, golden = self.settings, (5**0.5 - 1) / 2
+        weights = [1 + (p * golden % 1 - 0.5) / 16 for p in range(settings.partitions)]
+        ends = [
+            int(sum(weights[: p + 1]) / sum(weights) * settings.capacity)
+            for p in range(settings.partitions - 1)
+        ]
+        return [b - a for a, b in pairwise([0, *ends, settings.capacity])]
+
     def evict(self):
         settings, evicted = self.settings, 0
         if settings.capacity is None:
             return 0
         for partition in range(settings.partitions):
-            share = (partition + 1) * settings.capacity // settings.partitions
-            share -= partition * settings.capacity // settings.partitions
+            share = self.shares[partition]
             own = [key for key in self.rows if self.partition(key) == partition]
 
             def rank(key):
                 row = self.rows[key]
                 return (row.seen if settings.evict == "lru" else row.count), key
 
-            for key in sorted(own, key=rank)[: max(0, len(own) - share)]:
-                del self.rows[key]
-                evicted += 1
+            if len(own) > share:
+                for key in sorted(own, key=rank)[: len(own) - (share - share // 16)]:
+                    del self.rows[key]
+                    evicted += 1
         return evicted
 
     def forget(self, step, now):

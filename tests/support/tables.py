@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from placer.exporting.prepare_file import write_prepare
+from placer.compiler.serving.prepare_file import write_prepare
 from placer.plan.settings.data.cell_options import Cells, Csv
 from placer.plan.settings.data.feature_columns import expand_features
 from placer.plan.settings.data.source import RowSource

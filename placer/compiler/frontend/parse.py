@@ -212,6 +212,7 @@ def load_tree(
         files=files,
         memory=context.memories,
         data_spans={**rows.spans, **_input_spans(good.get("inputs"))},
+        publish_span=_key_span(good.get("train"), "publish"),
         overrides=tuple(override.text for override in overrides),
     )
 
@@ -222,6 +223,11 @@ def name_from_file(file: str) -> str:
     """
     stem = re.sub(r"[^A-Za-z0-9_]", "_", Path(file).stem)[:64]
     return stem if is_name(stem) else f"spec_{stem}"[:64]
+
+
+def _key_span(section: SpecNode | None, key: str) -> Span | None:
+    keys = section.keys if isinstance(section, MappingNode) else {}
+    return keys[key].span if key in keys else None
 
 
 def _input_spans(section: SpecNode | None) -> dict[str, Span]:

@@ -55,6 +55,8 @@ class Model:
     """The overridden keys of the spec, as `KEY=VALUE`."""
     data_spans: Mapping[str, Span] = field(default_factory=dict)
     """Positions of the keys of `data`, as `train.columns.image`, and `inputs.NAME`."""
+    publish_span: Span | None = None
+    """The position of the key `train.publish`."""
     untrained: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The arrays that are not trained in the arguments of each traced function, with their
     types, by the name of the op."""

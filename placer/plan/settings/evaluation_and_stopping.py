@@ -1,5 +1,5 @@
-"""Settings for evaluation, checkpoints and early stopping: `train.eval`,
-`train.checkpoint` and `train.early_stopping`."""
+"""Settings for evaluation, checkpoints, publications and early stopping: `train.eval`,
+`train.checkpoint`, `train.publish` and `train.early_stopping`."""
 
 from __future__ import annotations
 
@@ -138,6 +138,43 @@ class Checkpointing(Struct, frozen=True, forbid_unknown_fields=True):
     def interval(self) -> Interval | None:
         """How often to save; None without `every`. Raises PlacerError if it is invalid."""
         return None if self.every is None else Interval.parse(self.every)
+
+
+class Publishing(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where and how often a run publishes parameters and changed rows for serving. It
+    always publishes at its end."""
+
+    folder: Annotated[
+        str | None,
+        doc("the folder, relative to the spec's; or `--publish DIR`"),
+    ] = None
+    every: Annotated[
+        str | Count,
+        doc(
+            "how often to publish: 500 steps, 10s, 5m, 2h, epoch or pass; a number means"
+            " steps"
+        ),
+    ] = "epoch"
+    base: Annotated[
+        Count, doc("each so many publications, one has all rows of sparse tables")
+    ] = 24
+    keep: Annotated[
+        Count, doc("how many of these to keep, with the publications after them")
+    ] = 2
+
+    @property
+    def interval(self) -> Interval:
+        """How often to publish. Raises PlacerError if `every` is invalid."""
+        hint = "write 500 steps, 10s, 5m, 2h, epoch or pass"
+        if self.every == "pass":
+            return EPOCH
+        try:
+            interval = Interval.parse(self.every)
+        except PlacerError as error:
+            raise PlacerError(error.message, hint=hint) from error
+        if interval.unit == "auto":
+            raise PlacerError("'every' of publications cannot be auto", hint=hint)
+        return interval
 
 
 class EarlyStopping(Best, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from placer.plan.settings.evaluation_and_stopping import (
     Checkpointing,
     EarlyStopping,
     Evaluating,
+    Publishing,
 )
 from placer.plan.settings.fields import Count, Seed, doc
 
@@ -49,6 +50,10 @@ class TrainKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     eval: Evaluating = Evaluating()
     checkpoint: Annotated[
         Checkpointing | None, doc("save checkpoints, so that a run can be resumed")
+    ] = None
+    publish: Annotated[
+        Publishing | None,
+        doc("publish parameters and changed rows for serving; needs `predict`"),
     ] = None
     early_stopping: EarlyStopping | None = None
 

@@ -19,6 +19,7 @@ from placer.report.progress.view import (
     class_rows,
     fill_lines,
     node_rows,
+    publication_text,
     table_columns,
     table_rows,
 )
@@ -217,6 +218,8 @@ class LiveTable:
                 yield self._line(line)
         if run.checkpoint is not None:
             yield self._line(checkpoint_text(run.checkpoint), "dim")
+        if run.publication is not None:
+            yield self._line(publication_text(run.publication), "dim")
         for text in filter(None, (run.recovery(), run.waiting())):
             yield self._line(text, "yellow")
 

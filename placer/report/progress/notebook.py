@@ -16,6 +16,7 @@ from placer.report.progress.view import (
     checkpoint_text,
     class_rows,
     node_rows,
+    publication_text,
     table_columns,
     table_rows,
 )
@@ -84,6 +85,8 @@ class NotebookOutput:
         lines += filter(None, [run.counts_since()])
         if run.checkpoint is not None:
             lines.append(checkpoint_text(run.checkpoint))
+        if run.publication is not None:
+            lines.append(publication_text(run.publication))
         if folder := run.folder_text():
             lines.append(f"the run's folder is {folder}")
         return {

@@ -13,6 +13,7 @@ from placer.report.progress.view import (
     class_rows,
     fill_lines,
     group_rows,
+    publication_text,
     table_text,
     wait_text,
 )
@@ -21,6 +22,7 @@ from placer.runtime.control.events import (
     Event,
     PassBegun,
     Predicted,
+    PublicationWritten,
     State,
     Step,
     show_output,
@@ -70,6 +72,8 @@ class PlainLines:
                 self._write_tables(now)
         elif isinstance(event, CheckpointSaved):
             self._write(checkpoint_text(event), now)
+        elif isinstance(event, PublicationWritten):
+            self._write(publication_text(event), now)
         elif isinstance(event, Predicted):
             if now - self._last >= LINE_EVERY:
                 self._write_position(now)

@@ -36,6 +36,7 @@ from placer.runtime.control.events import (
     Left,
     PassBegun,
     Predicted,
+    PublicationWritten,
     Recovered,
     Start,
     State,
@@ -76,6 +77,7 @@ class RunView:
         best: The step with the best evaluation.
         losses: The losses of all steps.
         checkpoint: The last checkpoint.
+        publication: The last publication.
         predicted: The number of predicted rows.
         is_recovering: Whether nodes have left an attempt, and do not train yet.
         recovered: The last recovery, until all repeated steps are done.
@@ -98,6 +100,7 @@ class RunView:
     best: Step | None = None
     losses: Series = field(default_factory=Series)
     checkpoint: CheckpointSaved | None = None
+    publication: PublicationWritten | None = None
     predicted: Predicted | None = None
     is_recovering: bool = False
     recovered: Recovered | None = None
@@ -156,6 +159,8 @@ class RunView:
             self._time_left.wait(event.waited)
         elif isinstance(event, CheckpointSaved):
             self.checkpoint = event
+        elif isinstance(event, PublicationWritten):
+            self.publication = event
         elif isinstance(event, Predicted):
             self._rows_at = self.clock()
             if self.predicted is None:
@@ -600,6 +605,16 @@ def checkpoint_text(checkpoint: CheckpointSaved) -> str:
     return (
         f"checkpoint of step {format_count(checkpoint.step)}{best}: {checkpoint.path}"
     )
+
+
+def publication_text(written: PublicationWritten) -> str:
+    """Return a publication as one line."""
+    rows = f"{format_count(written.rows)} rows"
+    if written.removed:
+        rows += f", {format_count(written.removed)} removed"
+    kind = "base" if written.is_base else "delta"
+    step = format_count(written.step)
+    return f"{kind} {written.number} of step {step}: {rows}: {written.path}"
 
 
 def fill_lines(fields: Iterable[str], width: int) -> Iterator[str]:

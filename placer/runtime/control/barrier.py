@@ -62,6 +62,9 @@ have opened the files of a pass."""
 LANES, LANE_POSITIONS, LANE_DIGESTS = -38, -39, -40
 """Edges of a stream of a Python function: the rows that have arrived, and the positions and digests
 of its lanes."""
+PUBLISH, PUBLISHED, PUBLISHED_VALUES, PUBLISHED_FILE = -41, -42, -43, -44
+"""Edges of publications: the barrier at which nodes begin one, reports of written files, dense
+blocks, and the files of nodes without access to the folder."""
 BEGIN, WRITTEN = -33, -34
 """Edges of runs with `--restarts`: the checkpoint that an attempt begins from, and the
 barrier after the control node has written all files."""

@@ -54,6 +54,7 @@ class Action(IntFlag):
     NONE = 0
     SAVE = 1
     STOP = 2
+    PUBLISH = 4
 
 
 class _Decision(NamedTuple):

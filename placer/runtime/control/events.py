@@ -232,6 +232,28 @@ class CheckpointSaved(msgspec.Struct, frozen=True, tag_field="event", tag="check
     best: bool = False
 
 
+class PublicationWritten(
+    msgspec.Struct, frozen=True, tag_field="event", tag="publication"
+):
+    """A complete publication.
+
+    Attributes:
+        number: its number.
+        step: its step.
+        path: its folder.
+        rows: the number of rows of all sparse tables in it.
+        removed: the number of removed keys in it.
+        is_base: whether it has all rows.
+    """
+
+    number: int
+    step: int
+    path: str
+    rows: int = 0
+    removed: int = 0
+    is_base: bool = False
+
+
 class Resumed(msgspec.Struct, frozen=True, tag_field="event", tag="resumed"):
     """The event that the run continues after `step` from the checkpoint in the folder `path`.
 
@@ -362,6 +384,7 @@ Event: TypeAlias = (
     | Step
     | Predicted
     | CheckpointSaved
+    | PublicationWritten
     | Resumed
     | NodeWarning
     | Notice

@@ -26,6 +26,7 @@ from placer.runtime.control.events import (
 )
 from placer.runtime.control.options import Options
 from placer.runtime.control.pace import Pace, make_pace
+from placer.runtime.control.publish_settings import PublishSettings, publish_settings
 from placer.runtime.control.shared_rows import SharedRows
 from placer.runtime.control.table_counts import TableCounts
 from placer.runtime.control.wait_samples import WaitSamples
@@ -86,6 +87,7 @@ class Execution:
         warned: the nodes of the process that have warned of the memory of their tables, in
             any attempt.
         checkpointing: the checkpoint settings; None if the run saves no checkpoints.
+        publishing: the settings of publications; None if the run publishes nothing.
         common_step: the node's part in stops and saves that the spec does not schedule.
     """
 
@@ -118,11 +120,13 @@ class Execution:
     # Evaluate `threading.Lock` per instance: tests replace it to watch the locks.
     state_lock: threading.Lock = field(default_factory=lambda: threading.Lock())
     checkpointing: CheckpointSettings | None = field(init=False)
+    publishing: PublishSettings | None = field(init=False)
     common_step: CommonStep = field(init=False)
 
     def __post_init__(self) -> None:
         self.waits = WaitSamples(self.channel)
         self.checkpointing = checkpoint_settings(self.plan, self.folder, self.options)
+        self.publishing = publish_settings(self.plan, self.folder, self.options)
         self.common_step = CommonStep(
             self.plan,
             self.channel,

@@ -252,6 +252,15 @@ class Options:
         metavar="N",
         low=1,
     )
+    publish: Path | None = _option(
+        None,
+        _CHECKPOINTS,
+        "given",
+        "Publish parameters and changed rows of sparse tables in DIR for serving: after each "
+        "epoch or pass, or as train.publish says, and at the end.",
+        metavar="DIR",
+        file="folder",
+    )
     resume: Path | None = _option(
         None,
         _CHECKPOINTS,

@@ -115,6 +115,8 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
             or evaluations. `placer.predict`, `placer.export` and `init_params` accept it.
             In a resumed run, it may be in the folder of the earlier run. In a run on
             several machines, it is on the machine of the first node.
+        published: the path of the newest publication of the run's folder of publications; None if
+            the run publishes nothing.
 
     Example:
         result = placer.launch("build")
@@ -141,6 +143,7 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
     table_counted: dict[str, dict[str, int]] = {}
     table_bytes: dict[str, dict[str, int]] = {}
     best: str | None = None
+    published: str | None = None
     passes: int | None = None
     restarts: tuple[Restart, ...] = ()
 

@@ -1,6 +1,6 @@
 """Turns class scores into columns: the class of each row, and class probabilities.
 
-An exported model contains a copy of these functions (`placer.exporting.postprocess_file`).
+An exported model contains a copy of these functions (`placer.compiler.serving.postprocess_file`).
 """
 
 from __future__ import annotations

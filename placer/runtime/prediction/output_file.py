@@ -19,9 +19,9 @@ from pyarrow import parquet
 
 from placer.channel.interface import Array
 from placer.errors import DataError
+from placer.plan.class_prefixes import class_prefixes
 from placer.plan.plan import Output
 from placer.runtime.prediction.class_columns import class_columns
-from placer.runtime.prediction.request import class_prefixes
 from placer.system.files.atomic import atomic_file, mode_of
 
 MAX_PADDED_NBYTES = 1 << 30

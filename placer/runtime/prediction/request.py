@@ -9,6 +9,7 @@ import msgspec
 from msgspec import structs
 
 from placer.errors import DataError, PlacerError, did_you_mean
+from placer.plan.class_prefixes import class_prefixes
 from placer.plan.plan import Output, Plan
 from placer.plan.settings.data.cell_options import OPTIONS, Cells
 from placer.plan.settings.data.columns import is_glob
@@ -65,15 +66,6 @@ def chosen_outputs(plan: Plan, request: PredictionRequest) -> tuple[Output, ...]
     if request.raw or Path(request.out).suffix == ".npy":
         return tuple(structs.replace(each, classes=None) for each in outputs)
     return outputs
-
-
-def class_prefixes(outputs: Sequence[Output]) -> dict[str, str]:
-    """Return the prefix of the class columns of each output that scores classes.
-
-    It is the name of the output, or empty if only one output scores classes.
-    """
-    names = [output.name for output in outputs if output.classes is not None]
-    return {name: f"{name}." if len(names) > 1 else "" for name in names}
 
 
 def check_columns(outputs: Sequence[Output], keys: Sequence[str] = ()) -> None:

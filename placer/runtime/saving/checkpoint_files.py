@@ -5,7 +5,6 @@ A node sends its files if it has no access to the control node's folder of check
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -33,6 +32,9 @@ from placer.runtime.control.byte_messages import receive_parts, send_parts
 from placer.runtime.control.execution import Execution
 from placer.runtime.control.option_checks import has_order
 from placer.runtime.saving.optimizer_state import array_of, states_of_blocks
+from placer.runtime.saving.problems import describe, is_full
+from placer.runtime.saving.published_files import NodeRows
+from placer.runtime.saving.publishing import Publishing
 from placer.runtime.saving.row_files import (
     Saves,
     file_of_rows,
@@ -71,6 +73,7 @@ class Job:
         snapshots: copies of the dense tables, by name.
         updates: the number of updates of each block, by table.
         progress: the position of the run; None except on the control node.
+        publishing: a publication of the same step. Its rows are read with those of the checkpoint.
     """
 
     step: int
@@ -80,6 +83,7 @@ class Job:
     snapshots: Mapping[str, Snapshot]
     updates: Mapping[str, tuple[int, ...]]
     progress: Progress | None
+    publishing: Publishing | None = None
 
 
 def reporting_nodes(execution: Execution) -> list[str]:
@@ -105,6 +109,7 @@ def write_files(
     before: Callable[[], None],
     *,
     sees_folder: bool,
+    published: NodeRows | None,
 ) -> tuple[Report, tuple[Pieces, Pieces]]:
     """Write the files of this node: one with dense blocks and one with sparse rows.
 
@@ -114,6 +119,7 @@ def write_files(
         held: the indices of the blocks that the node saves, by table.
         before: called first; an error is a problem of the report.
         sees_folder: whether the node has access to the folder. If not, nothing is written.
+        published: receives the rows that are read, for a publication.
 
     Returns:
         The node's report, and the contents of both files if they must be sent.
@@ -125,7 +131,7 @@ def write_files(
         report, pieces = _write_blocks(execution, temporary, job, held, sees_folder)
         if not report.problem and (job.problem or job.saves):
             report, row_pieces = _write_rows(
-                execution, temporary, job, report, sees_folder
+                execution, temporary, job, report, sees_folder, published
             )
     except Exception as error:  # report it, because the control node waits for a report
         return _failed(error), ((), ())
@@ -209,13 +215,22 @@ def _write_blocks(
 
 
 def _write_rows(
-    execution: Execution, temporary: Path, job: Job, report: Report, sees_folder: bool
+    execution: Execution,
+    temporary: Path,
+    job: Job,
+    report: Report,
+    sees_folder: bool,
+    published: NodeRows | None,
 ) -> tuple[Report, Pieces]:
     plan, me = execution.plan, execution.me.name
     if job.problem:
         return Report(problem=job.problem), ()
     groups = groups_of_file(
-        plan, me, job.saves, finite=plan.settings.train.nan == "stop"
+        plan,
+        me,
+        job.saves,
+        finite=plan.settings.train.nan == "stop",
+        on_partition=published.add if published is not None else None,
     )
     if sees_folder:
         stored = write_stream(temporary, file_of_rows(me), groups)
@@ -226,16 +241,3 @@ def _write_rows(
 
 def _failed(error: Exception) -> Report:
     return Report(problem=describe(error), is_full=is_full(error))
-
-
-def is_full(error: Exception) -> bool:
-    """Whether an error means that the disk or the quota is full."""
-    full = (errno.ENOSPC, errno.EDQUOT)
-    return isinstance(error, OSError) and error.errno in full
-
-
-def describe(error: Exception) -> str:
-    """Return the text of an error, without the path of a temporary file."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error)

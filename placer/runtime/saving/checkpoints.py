@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -46,13 +47,14 @@ from placer.runtime.control.execution import Execution
 from placer.runtime.saving.checkpoint_files import (
     Job,
     Report,
-    describe,
-    is_full,
     receive_files,
     reporting_nodes,
     send_files,
     write_files,
 )
+from placer.runtime.saving.problems import describe, is_full
+from placer.runtime.saving.published_files import NodeRows
+from placer.runtime.saving.publishing import Publishing
 from placer.runtime.saving.resumed_checkpoint import Continued
 from placer.runtime.saving.row_files import (
     Saves,
@@ -63,14 +65,12 @@ from placer.runtime.saving.row_files import (
 from placer.runtime.saving.shared_folder import share_folder
 from placer.runtime.saving.start_facts import StartFacts
 from placer.runtime.saving.stored_blocks import file_of, held_blocks, stored_parameters
-from placer.system.worker import Worker
+from placer.runtime.saving.writing_thread import WritingThread
 from placer.tables.block_table import BlockTable, Snapshot
 
 if TYPE_CHECKING:
     from placer.tables.sparse.table import SparseTable
 
-FAILED_WAIT: Final = 5.0
-"""Seconds that a failed run waits for the thread that writes checkpoints."""
 CHOSEN_AT_LEAST: Final = 10.0
 """The shortest interval `auto` between two checkpoints, in seconds."""
 PER_WAIT, PER_WRITING = 500.0, 20.0
@@ -79,16 +79,14 @@ of its writing. So steps wait 0.2 % of the time, and 5 % of the time a thread wr
 
 
 class Checkpoints:
-    """One node's part in the checkpoints of a run, as a context manager.
-
-    All nodes must enter it at the same point.
+    """One node's part in the checkpoints of a run.
 
     Args:
         local: the worker's local values, by the name of their table.
         facts: the facts about the start of the run, for the manifests.
         order: the recorded order of the node.
         before_commit: called before a manifest is written.
-        lock: unlocks the folder of checkpoints, which the control node has locked.
+        thread: writes the checkpoints. It holds the lock of the folder.
 
     Attributes:
         settings: the checkpoint settings.
@@ -99,9 +97,6 @@ class Checkpoints:
             node. In a resumed run, it may be in the folder of the earlier run.
         problem: why the last checkpoint could not be written; empty if it could.
         seconds: the time that the steps have waited for checkpoints; the caller updates it.
-
-    Raises:
-        CheckpointError: on the control node, if the folder cannot be written to.
     """
 
     def __init__(
@@ -113,7 +108,7 @@ class Checkpoints:
         facts: StartFacts,
         order: Order,
         before_commit: Callable[[], None],
-        lock: ExitStack,
+        thread: WritingThread,
     ) -> None:
         assert execution.checkpointing is not None
         self.settings = execution.checkpointing
@@ -133,37 +128,26 @@ class Checkpoints:
             if table.name in self._held and table.averages
         ]
         self._reuse: dict[str, Snapshot] = {}
-        # The thread unlocks the folder, because after a failure it may still write when
-        # the run no longer waits for it.
-        self._lock = lock.pop_all()
-        self._is_failed = False
+        self.thread = thread
         self._run = ""
         self._sees_folder = True
         self._sequence = 0
         self._last_time = time.monotonic()
         self._waited = self._wrote = 0.0
-        self._writer = Worker(
-            self._write_job,
-            f"placer checkpoints of {execution.me.name}",
-            bound=1,
-            at_end=self._lock.close,
-        )
 
-    def __enter__(self) -> Checkpoints:
-        try:
-            if self._execution.is_control:
-                folder = self.settings.folder
-                listed = list_checkpoints(folder)
-                self.best = best_checkpoint(folder, listed)
-                self._sequence = listed[0][1].sequence if listed else 0
-            self._run, self._sees_folder = share_folder(
-                self._execution, self.settings.folder
-            )
-        except BaseException:
-            self._lock.close()
-            raise
-        self._writer.start()
-        return self
+    def begin(self) -> None:
+        """Begin to use the folder. All nodes must call this at the same point.
+
+        Raises CheckpointError on the control node, if the folder cannot be written to.
+        """
+        folder = self.settings.folder
+        if self._execution.is_control:
+            listed = list_checkpoints(folder)
+            self.best = best_checkpoint(folder, listed)
+            self._sequence = listed[0][1].sequence if listed else 0
+        self._run, self._sees_folder = share_folder(
+            self._execution, folder, "checkpoints"
+        )
 
     def take_over_best(self, best: Watched, folder: Path) -> None:
         """Adopt the best evaluation of the earlier run, whose checkpoints are in `folder`.
@@ -185,22 +169,6 @@ class Checkpoints:
                 )
             )
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # After a failure, nothing more is committed: another run of this process may
-        # already use the folder. The thread may still wait for a node or the disk.
-        self._is_failed = kind is not None
-        self._writer.end()
-        # The next attempt of this process locks the folder again.
-        limited = kind is not None and not self._execution.options.restarts
-        self._writer.join(FAILED_WAIT if limited else None)
-        if kind is None:
-            self._writer.check()
-
-    @property
-    def is_writing(self) -> bool:
-        """Whether the last checkpoint is still being written."""
-        return not self._writer.is_idle
-
     def is_due(self, step: int, ends_epoch: bool) -> bool:
         """Whether the spec or the options schedule a checkpoint after this step."""
         return self.settings.is_due(step, ends_epoch=ends_epoch)
@@ -220,7 +188,7 @@ class Checkpoints:
             return False
         if time.monotonic() - self._last_time < seconds:
             return False
-        if self.is_writing:
+        if self.thread.is_writing:
             return False
         self._last_time = time.monotonic()
         return True
@@ -248,7 +216,11 @@ class Checkpoints:
         self._waited = seconds
 
     def save(
-        self, step: int, workers: Mapping[str, int], progress: Progress | None
+        self,
+        step: int,
+        workers: Mapping[str, int],
+        progress: Progress | None,
+        publishing: Publishing | None = None,
     ) -> None:
         """Copy the node's blocks after a step, and write them in the background.
 
@@ -259,10 +231,13 @@ class Checkpoints:
             step: the last step that all workers have finished.
             workers: the last steps of workers that train asynchronously.
             progress: the position of the run, on the control node.
+            publishing: a publication of the same step. It has the rows of sparse tables that are
+                read for the checkpoint.
         """
         if step == 0 or (step, workers) == self.last:
+            assert publishing is None
             return
-        self._writer.wait_until_idle()
+        self.thread.wait()
         self._order.add(SAVED, ALL_EDGES, step)
         snapshots = {
             name: self._tables[name].snapshot(blocks, self._reuse.get(name))
@@ -283,30 +258,35 @@ class Checkpoints:
             saves = begin_saves(self._sparse, contexts)
         except RunError as error:  # a table has not enough memory for a save
             problem = error.message
-        self._writer.put(
-            Job(step, saves, contexts, problem, snapshots, updates, progress)
+        job = Job(
+            step, saves, contexts, problem, snapshots, updates, progress, publishing
         )
-
-    def wait(self) -> None:
-        """Wait until the last checkpoint is written, or has failed."""
-        self._writer.wait_until_idle()
+        self.thread.put(partial(self._write_job, job))
 
     # The following methods run in the thread.
 
     def _write_job(self, job: Job) -> None:
-        start = time.monotonic()
+        start, publishing = time.monotonic(), job.publishing
+        rows = publishing.make_rows(publishing) if publishing is not None else None
         try:
-            self._write(job)
+            self._write(job, rows)
         except Aborted:
             pass  # the compute thread also raises this error and ends the run
         except Exception as error:
             self._fail(job.step, describe(error), is_full(error))
+            if rows is not None:
+                rows.fail(describe(error))
         finally:
             job.contexts.close()
             self._last_time = time.monotonic()
             self._wrote = self._last_time - start
+        if publishing is not None and rows is not None:
+            try:
+                publishing.finish(publishing, rows)
+            finally:
+                rows.close()
 
-    def _write(self, job: Job) -> None:
+    def _write(self, job: Job, published: NodeRows | None) -> None:
         execution = self._execution
         temporary = temporary_folder(self.settings.folder, job.step, self._run)
         report, pieces = write_files(
@@ -316,7 +296,10 @@ class Checkpoints:
             self._held,
             self._order.sync,
             sees_folder=self._sees_folder,
+            published=published,
         )
+        if published is not None:
+            published.fail(report.problem)
         if not execution.is_control:
             send_files(execution, job.step, report, pieces)
             return
@@ -390,7 +373,7 @@ class Checkpoints:
             settings=settings_by_key(plan),
         )
         self._before_commit()
-        if self._is_failed:
+        if self.thread.has_failed:
             raise CheckpointError("the run has failed")
         self.saved = commit(folder, temporary, manifest)
         self.problem = ""
@@ -415,7 +398,7 @@ class Checkpoints:
             self._execution.report(NodeWarning(f"'{folder}': {describe(error)}"))
 
     def _fail(self, step: int, problem: str, is_full: bool) -> None:
-        if self._is_failed:
+        if self.thread.has_failed:
             return
         self.problem = f"the checkpoint of step {step} could not be written: {problem}"
         self._execution.report(NodeWarning(f"{self.problem}; the run continues"))

@@ -45,17 +45,17 @@ def gather_parameters(
                     values[table] = tables[table].evaluation_values()
                 flat = np.asarray(values[table][index]).reshape(-1)
                 if not is_control:
-                    for chunk in _chunks(sizes[location]):
+                    for chunk in chunks(sizes[location]):
                         channel.send(plan.control, key, [flat[chunk]])
                 parts.append(flat)
             elif is_control:
-                for _ in _chunks(sizes[location]):
+                for _ in chunks(sizes[location]):
                     parts += channel.receive(holder, key)
         if is_control:
             whole[parameter.name] = np.concatenate(parts).reshape(parameter.shape)
     return whole
 
 
-def _chunks(size: int) -> list[slice]:
+def chunks(size: int) -> list[slice]:
     """Return the range of elements of each message; an empty block needs one message."""
     return [slice(low, low + CHUNK) for low in range(0, max(1, size), CHUNK)]

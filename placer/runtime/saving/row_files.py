@@ -6,7 +6,7 @@ partition as it was when the save began (`SparseTable.begin_save`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -71,12 +71,18 @@ def begin_saves(tables: Mapping[str, HeldTable], contexts: ExitStack) -> Saves:
 
 
 def groups_of_file(
-    plan: Plan, node: str, saves: Saves, *, finite: bool
+    plan: Plan,
+    node: str,
+    saves: Saves,
+    *,
+    finite: bool,
+    on_partition: Callable[[str, dict[str, Array]], None] | None = None,
 ) -> Iterator[Sequence[memoryview]]:
     """Yield the contents of a node's file of sparse tables, partition by partition.
 
-    Each group is valid only until the next group is requested. Raises CheckpointError if
-    `finite` is true and a value is not finite.
+    Each group is valid only until the next group is requested. `on_partition` is called with
+    the table and the arrays of each partition. Raises CheckpointError if `finite` is true and a
+    value is not finite.
     """
     types: dict[str, tuple[str, tuple[int, ...]]] = {}
     order = []
@@ -94,6 +100,8 @@ def groups_of_file(
         arrays = saves[name].partition(partition)
         if finite and (problem := find_row_not_finite(name, arrays)):
             raise CheckpointError(problem)
+        if on_partition is not None:
+            on_partition(name, arrays)
         yield [_bytes_of(arrays[array]) for array in names]
 
 

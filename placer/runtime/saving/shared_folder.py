@@ -1,4 +1,4 @@
-"""Finds out which nodes have access to the control node's folder of checkpoints."""
+"""Finds out which nodes have access to a folder of the control node."""
 
 from __future__ import annotations
 
@@ -16,12 +16,18 @@ _ONE_COPY = (
 )
 
 
-def share_folder(execution: Execution, folder: Path) -> tuple[str, bool]:
+def share_folder(execution: Execution, folder: Path, what: str) -> tuple[str, bool]:
     """Return the run's name in temporary folders, and whether this node has access to `folder`.
 
     The control node writes a file to the folder, and the other nodes try to read it. It warns if
     a run with `--restarts` could lose the folder with one machine. All nodes call this at the
     same point.
+
+    Args:
+        what: the contents of the folder: `checkpoints` or `publications`.
+
+    Raises:
+        CheckpointError: on the control node, if the folder cannot be written to.
     """
     plan, channel = execution.plan, execution.channel
     run = secrets.token_hex(8) if execution.is_control else ""
@@ -30,7 +36,7 @@ def share_folder(execution: Execution, folder: Path) -> tuple[str, bool]:
             (folder / _sign(run)).write_text(run)
         except OSError as error:
             raise CheckpointError(
-                f"checkpoints cannot be written to '{folder}': {error.strerror}"
+                f"{what} cannot be written to '{folder}': {error.strerror}"
             ) from error
     run = barrier(plan, channel, {"run": run}, VISIBLE)[0]["run"]
     try:
@@ -39,7 +45,8 @@ def share_folder(execution: Execution, folder: Path) -> tuple[str, bool]:
         sees = False
     reports = barrier(plan, channel, {"sees": sees}, VISIBLE)
     if execution.is_control:
-        if execution.options.restarts and not all(each["sees"] for each in reports):
+        loses = what == "checkpoints" and execution.options.restarts
+        if loses and not all(each["sees"] for each in reports):
             execution.report(NodeWarning(_ONE_COPY.format(plan.control, folder)))
         (folder / _sign(run)).unlink(missing_ok=True)
     return run, sees

@@ -32,6 +32,7 @@ from placer.runtime.control.events import (
 from placer.runtime.control.execution import Execution
 from placer.runtime.control.failure import FinalError, root_cause_reported
 from placer.runtime.control.handshake import REPLAYED, agree
+from placer.runtime.control.publish_settings import check_publishing
 from placer.runtime.control.result import Result
 from placer.runtime.control.table_counts import TableCounts, add_counts
 from placer.runtime.metrics.history import HistoryWriter
@@ -47,6 +48,7 @@ from placer.runtime.saving.beginning import begin_attempt
 from placer.runtime.saving.checkpoints import Checkpoints
 from placer.runtime.saving.gathered_parameters import gather_parameters
 from placer.runtime.saving.parameter_files import save
+from placer.runtime.saving.publications import Publications
 from placer.runtime.saving.resumed_checkpoint import resume
 from placer.runtime.saving.same_model import uncompared_rows
 from placer.runtime.saving.start_facts import gather_facts
@@ -55,6 +57,7 @@ from placer.runtime.saving.start_parameters import (
     open_start,
     start_fingerprint,
 )
+from placer.runtime.saving.writing_thread import WritingThread
 from placer.runtime.timeline.recording import Recording
 from placer.runtime.training_loop.early_stopping import make_watches
 from placer.runtime.training_loop.loop import Training
@@ -104,6 +107,7 @@ def _start(
     checkpoint that the run continues from."""
     plan, channel, options = execution.plan, execution.channel, execution.options
     check_folder(plan, options)
+    check_publishing(plan, options)
     watches = make_watches(execution)
     history = HistoryWriter(execution)
     contexts.callback(history.close)
@@ -133,7 +137,13 @@ def _start(
     execution.geo_staleness = lambda: _as_event(driver.geo_staleness)
     execution.report_state(COMPARING)
     digests, run = _run_handshake(execution, driver, start)
-    checkpoints, continued = None, None
+    checkpoints, continued, thread = None, None, None
+    if execution.checkpointing is not None or execution.publishing is not None:
+        waits = bool(
+            options.restarts
+        )  # the next attempt of this process locks the folders
+        thread = WritingThread(execution.me.name, waits=waits)
+        contexts.enter_context(thread)
     if execution.keeps_digests:
         sources = batches.training, batches.evaluating
         facts = gather_facts(execution, devices, sources, digests)
@@ -152,24 +162,31 @@ def _start(
                     for table in sparse.values():
                         table.shrink(continued.progress.step, table.latest)
         if execution.checkpointing is not None:
-            checkpoints = contexts.enter_context(
-                Checkpoints(
-                    execution,
-                    tables,
-                    local,
-                    sparse,
-                    facts,
-                    driver.order,
-                    history.sync,
-                    beginning.lock,
-                )
+            assert thread is not None
+            thread.locks.enter_context(beginning.lock.pop_all())
+            checkpoints = Checkpoints(
+                execution,
+                tables,
+                local,
+                sparse,
+                facts,
+                driver.order,
+                history.sync,
+                thread,
             )
+            checkpoints.begin()
             if continued is not None:
                 checkpoints.continue_from(continued, is_own=beginning.is_own)
             best = watches.best.found if watches.best is not None else None
             if execution.is_control and continued is not None and best is not None:
                 checkpoints.take_over_best(best, continued.checkpoint.parent)
     progress = continued.progress if continued is not None else None
+    publications = None
+    if execution.publishing is not None:
+        assert thread is not None
+        publications = Publications(execution, tables, sparse, thread)
+        shrinks = options.shrink and not beginning.is_own
+        publications.begin(progress, is_changed=shrinks)
     if progress is not None:
         execution.table_counts = partial(count_in_tables, sparse, progress.step)
     driver.order.begin(
@@ -212,7 +229,16 @@ def _start(
         contexts.callback(stream.close)
         stream.begin()
     saves = Saves(
-        execution, metrics, history, watches, checkpoints, loss, steps, stream
+        execution,
+        metrics,
+        history,
+        watches,
+        checkpoints,
+        publications,
+        thread,
+        loss,
+        steps,
+        stream,
     )
     training = Training(
         execution,
@@ -273,9 +299,9 @@ def _finish(training: Training) -> Result | None:
     plan, channel, options = execution.plan, execution.channel, execution.options
     driver.node.position.where = "after the last step"
     execution.common_step.end()
-    if checkpoints is not None:
+    if saves.thread is not None:
         execution.report_state(SAVING)
-        checkpoints.wait()
+        saves.wait()
     saves.loss.check(execution.step, saves=options.save_params is not None)
     parameters = {}
     if options.save_params is not None:
@@ -320,6 +346,12 @@ def _finish(training: Training) -> Result | None:
             hint="the run has ended; its last complete checkpoint is "
             f"{checkpoints.saved or 'none'}",
         )
+    publications = saves.publications
+    if publications is not None and publications.problem:
+        raise FinalError(
+            publications.problem,
+            hint="the run has ended; publish its last checkpoint with --resume and --publish",
+        )
     tables = {
         node.name: msgspec.convert(report["tables"], dict[str, TableCounts])
         for node, report in zip(plan.nodes, reports, strict=True)
@@ -360,6 +392,7 @@ def _finish(training: Training) -> Result | None:
         table_counted=of_nodes(lambda counts: counts.counted),
         table_bytes=of_nodes(lambda counts: counts.nbytes),
         best=str(checkpoints.best) if checkpoints and checkpoints.best else None,
+        published=publications.newest_path if publications is not None else None,
         passes=training.stream.begun if training.stream is not None else None,
     )
     execution.report(result)

@@ -129,8 +129,8 @@ class Training:
                 is_now = self.execution.options.until == NOW and self._why_no_pass
                 kind = Notice if is_now and is_end else NodeWarning
                 self.execution.report(kind(nothing))
-            if self.execution.options.shrink and progress is not None:
-                self.saves.save_shrunk(progress, nothing)
+            if progress is not None:
+                self.saves.save_untrained(progress, nothing)
             return
         self.execution.report_state(RUNNING)
         # A worker that is ahead of others may act before its first step: its rows may be missing.
@@ -342,7 +342,7 @@ class Training:
             if announced.next is Next.WAIT:
                 waits += 1
                 if announced.saves:
-                    action = Action.SAVE
+                    action = Action.SAVE | Action.PUBLISH
             else:
                 drained = drain()
                 if announced.next is Next.FAIL:
@@ -363,7 +363,7 @@ class Training:
                     if action:
                         return None
                 is_requested = announced.next is Next.ACT
-                if self._act(drained, action, is_fixed=not is_requested):
+                if self._act(drained, action, is_fixed=not is_requested, waits=True):
                     return None
             if waits and stream.lanes is None:
                 execution.report_state(WAITING_FOR_FILE)
@@ -408,8 +408,7 @@ class Training:
         plan, channel = self.execution.plan, self.execution.channel
         if self._has_trained(drained):
             self._act(drained, Action.SAVE, is_fixed=True)
-        if self.saves.checkpoints is not None:
-            self.saves.checkpoints.wait()
+        self.saves.wait()
         barrier(plan, channel, {}, OPENED)
         if error is not None:
             raise stream.explain(error)
@@ -517,7 +516,7 @@ class Training:
             step == steps.total
             or steps.is_evaluated(step)
             or steps.passes.ends(step)
-            or self.saves.is_due(step)
+            or bool(self.saves.due(step))
         )
 
     def _end_step(self, number: int) -> Action:
@@ -544,8 +543,7 @@ class Training:
             self.metrics.end(Phase(EVALUATION, number, 0, rows))
             execution.report_state(RUNNING)
             action = self._verdict(number, steps.evaluates_in_turn(number))
-        if self.saves.is_due(number):
-            action |= Action.SAVE
+        action |= self.saves.due(number)
         if number == steps.total:
             action |= Action.SAVE | Action.STOP
         return action
@@ -611,10 +609,18 @@ class Training:
                 send_json(channel, node.name, key, action)
         return action
 
-    def _act(self, drained: Drained, action: Action, *, is_fixed: bool = False) -> bool:
-        """Save a checkpoint or stop the run, as the action says; return True if it
-        stops. A stopping run saves a checkpoint as well. An action is `is_fixed` if the
-        spec schedules it, and so it follows the same step on all nodes."""
+    def _act(
+        self,
+        drained: Drained,
+        action: Action,
+        *,
+        is_fixed: bool = False,
+        waits: bool = False,
+    ) -> bool:
+        """Save a checkpoint, publish, or stop the run, as the action says; return True if it
+        stops. A stopping run saves and publishes as well. An action is `is_fixed` if the
+        spec schedules it, and so it follows the same step on all nodes. `waits` says that no
+        step follows now."""
         if not action:
             return False
         execution, stops = self.execution, bool(action & Action.STOP)
@@ -622,9 +628,9 @@ class Training:
             # A node that saves no longer has a time limit for this step. So wait until all nodes
             # have ended the step.
             barrier(execution.plan, execution.channel, {}, STOPPED)
-        if self.saves.checkpoints is None:
-            self.saves.save(drained, stops=stops)
+        if self.saves.thread is None:
+            self.saves.save(drained, action, waits=waits)
         else:
             with self._slice(RECORD, "save checkpoint"):
-                self.saves.save(drained, stops=stops)
+                self.saves.save(drained, action, waits=waits)
         return stops

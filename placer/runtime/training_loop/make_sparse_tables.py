@@ -49,7 +49,10 @@ def make_sparse_tables(
             memory,
             table.partitions_of(me.name),
             trains=trains,
-            saves=trains and execution.checkpointing is not None,
+            saves=trains
+            and (
+                execution.checkpointing is not None or execution.publishing is not None
+            ),
         )
         for name, table in tables.items()
         if me.name in table.holders

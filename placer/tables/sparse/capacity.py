@@ -1,63 +1,55 @@
-"""Enforces the capacity of a table, which is divided among its partitions."""
+"""Keeps a table within its capacity, which is divided among its partitions.
+
+A partition above its share is trimmed to fifteen sixteenths of the share. The rows that were seen
+least recently, or least often, go first; of equal rows, those with the smallest keys. So the rows that
+remain are a function of the table only.
+"""
 
 from __future__ import annotations
+
+from typing import Final
 
 import numpy as np
 
 from placer.plan.settings.sparse.table import SparseTable as Settings
-from placer.tables.sparse.eviction import Candidates, evict_rows, note_new_rows
-from placer.tables.sparse.state import Array
-from placer.tables.sparse.storage import Storage
+from placer.tables.sparse.state import Array, State
+
+_PART: Final = 16
+"""A trimmed partition has this part of its share free."""
+_GOLDEN: Final = (5**0.5 - 1) / 2
 
 
-class Capacity:
-    """Limits the number of rows of each partition.
+def shares_of(settings: Settings) -> Array:
+    """Return the largest number of rows of each partition, int64[partitions].
+
+    Shares differ by up to a sixteenth. Otherwise all partitions would be trimmed in the same steps,
+    because they fill at the same rate.
+    """
+    assert settings.capacity is not None
+    numbers = np.arange(settings.partitions)
+    weights = 1 + (numbers * _GOLDEN % 1 - 0.5) / _PART
+    ends = np.floor(np.cumsum(weights) / weights.sum() * settings.capacity)
+    ends[-1] = settings.capacity
+    return np.diff(ends.astype(np.int64), prepend=0)
+
+
+def rows_to_trim(state: State, rows: Array, share: int, *, by_count: bool) -> Array:
+    """Return the rows of a partition that go, in ascending order.
 
     Args:
-        settings: the settings of a table with a capacity.
+        state: the table.
+        rows: all rows of the partition, int64[n], more than `share`.
+        share: the largest number of rows of the partition.
+        by_count: whether rows that were seen least often go first; otherwise those that were
+            seen least recently.
     """
-
-    def __init__(self, settings: Settings) -> None:
-        assert settings.capacity is not None
-        self._by_count = settings.evict == "lfu"
-        ends = np.arange(settings.partitions + 1) * settings.capacity
-        self._shares = np.diff(ends // settings.partitions)
-        self.forget_candidates()
-
-    def forget_candidates(self) -> None:
-        """Forget the candidates for eviction, because rows were loaded."""
-        self._candidates = Candidates.none(self._shares.size)
-
-    def note(self, storage: Storage, keys: Array, rows: Array, new: Array) -> None:
-        """Note the rows of new keys; `new` is bool[n]."""
-        note_new_rows(
-            storage.state,
-            storage.bits,
-            self._candidates,
-            keys,
-            rows,
-            new,
-            self._by_count,
-        )
-
-    def over(self, storage: Storage) -> Array:
-        """Return the number of rows to evict from each partition (int64)."""
-        over: Array = np.maximum(storage.state.partitions["rows"] - self._shares, 0)
-        return over
-
-    def left(self, storage: Storage, held: range) -> int:
-        """Return the number of rows that the held partitions may still get."""
-        left = self._shares - storage.state.partitions["rows"]
-        return int(left[held.start : held.stop].clip(0).sum())
-
-    def evict(self, storage: Storage) -> int:
-        """Evict rows above the capacity, and return their number."""
-        evicted = evict_rows(
-            storage.state,
-            storage.kept,
-            storage.bits,
-            self._candidates,
-            self._shares,
-            self._by_count,
-        )
-        return int(evicted)
+    count = rows.size - (share - share // _PART)
+    words = state.meta[rows, 1]
+    ranks = (words >> np.uint64(32) if by_count else words).astype(np.uint32)
+    bound = np.partition(ranks, count - 1)[count - 1]
+    first, equal = np.flatnonzero(ranks < bound), np.flatnonzero(ranks == bound)
+    more = count - first.size
+    if more < equal.size:
+        keys = state.meta[rows[equal], 0]
+        equal = equal[np.argpartition(keys, more - 1)[:more]]
+    return np.sort(rows[np.concatenate([first, equal])])

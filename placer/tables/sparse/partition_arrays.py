@@ -179,6 +179,56 @@ def put_copies(state: State, copy_of: Array, count: Any, out: RowArrays) -> Any:
     return kept
 
 
+@compiled
+def choose_rows(
+    state: State, own: Array, since: Any, all_rows: Any, rows: Array
+) -> Any:
+    """Write the used rows of a partition that were seen in a step or later, or `all_rows`, to
+    `rows` (int64); return their number.
+
+    `own` (PARTITION[1]) is the partition at the beginning of the save.
+    """
+    partition = own[0]
+    chunk, stop = partition.chunk, partition.next
+    count = 0
+    while chunk != NONE:
+        for row in range(chunk * CHUNK, stop):
+            word = state.meta[row, 1]
+            passed = np.uint32((word - U64(since)) & U64(0xFFFFFFFF))
+            rows[count] = row
+            chosen = word != U64(0) and (all_rows or passed < np.uint32(1 << 31))
+            count += 1 if chosen else 0
+        chunk = state.chunk_before[chunk]
+        stop = (chunk + 1) * CHUNK
+    return count
+
+
+def is_chosen(words: Array, since: Any, all_rows: bool) -> Array:
+    """Whether rows with these words of `meta` are used and were seen in a step or later."""
+    passed = words.astype(np.uint32) - since
+    chosen: Array = (words != 0) & (all_rows | (passed < np.uint32(1 << 31)))
+    return chosen
+
+
+@compiled
+def rows_of_partition(state: State, own: Array, rows: Array) -> None:
+    """Write the numbers of all rows that a partition has ever used to `rows` (int64)."""
+    partition = own[0]
+    chunk, stop = partition.chunk, partition.next
+    count = 0
+    while chunk != NONE:
+        for row in range(chunk * CHUNK, stop):
+            rows[count] = row
+            count += 1
+        chunk = state.chunk_before[chunk]
+        stop = (chunk + 1) * CHUNK
+
+
+def copy_values(state: State, rows: Array, dim: int) -> Array:
+    """Return the values of rows without slots, of shape [n, dim]."""
+    return state.values[rows, :dim]
+
+
 def entries_of(slots: Array) -> tuple[Array, Array]:
     """Return the keys and the words of the entries without a row."""
     if slots.ndim == 1:  # compact slots have no such entries

@@ -40,10 +40,14 @@ from placer.tables.sparse.kept_rows import (
 )
 from placer.tables.sparse.partition_arrays import (
     RowArrays,
+    choose_rows,
+    copy_values,
     entries_of,
+    is_chosen,
     put_copies,
     read_rows,
     row_room,
+    rows_of_partition,
     saved_arrays,
     saved_layout,
 )
@@ -70,6 +74,8 @@ class TableSave:
         held: the partitions to save.
         memory: bytes that the save may use.
         has_words: whether the index can contain entries of keys without a row.
+        dim: the number of values of a row, to save only keys and values; None for all arrays.
+        since: only rows that were seen in this step or later are saved; None for all.
         ended: called when the save is closed.
         patience: seconds that a change of the table waits for the reader.
 
@@ -87,11 +93,15 @@ class TableSave:
         memory: int,
         *,
         has_words: bool,
+        dim: int | None,
+        since: int | None,
         ended: Callable[[], None],
         patience: float = PATIENCE,
     ) -> None:
         self._storage, self._held, self._ended = storage, held, ended
         self._has_words, self._patience = has_words, patience
+        self._dim, self._since = dim, since
+        has_counters = bool(storage.filters.size) and dim is None
         self._changed = threading.Condition()
         self._problem = ""
         self._reads = 0
@@ -99,10 +109,12 @@ class TableSave:
         state = storage.state
         self._begun, self._latest = state.partitions.copy(), storage.latest
         most = max((row_room(self._begun[p]) for p in held), default=0)
-        self._buffers = RowArrays.room_for(state, most)
-        extra = 4 * CHUNK * int(state.chunks[2]) + sum(a.nbytes for a in self._buffers)
+        self._buffers = RowArrays.room_for(state, most if dim is None else 0)
+        self._chosen = np.empty(0 if dim is None else most, np.int64)
+        extra = 4 * CHUNK * int(state.chunks[2]) + self._chosen.nbytes
+        extra += sum(array.nbytes for array in self._buffers)
         # A key without a row changes one entry, or four counters of a filter.
-        self._words_of_key = has_words + 4 * bool(storage.filters.size)
+        self._words_of_key = has_words + 4 * has_counters
         self._most_words = 0
         if self._words_of_key:
             self._most_words = max(0, memory - extra) // 4 // RECORD_NBYTES
@@ -119,7 +131,7 @@ class TableSave:
             state,
             self._most_words,
             words=has_words,
-            counters=bool(storage.filters.size),
+            counters=has_counters,
         )
         storage.kept.pending[:] = [p in held for p in range(self._begun.size)]
 
@@ -132,7 +144,9 @@ class TableSave:
     # Methods for the reader's thread.
 
     def layout(self, partition: int) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Return the dtype and the shape of each array that `partition` will return."""
+        """Return the dtype and the shape of each array that `partition` will return. All rows
+        and arrays must be saved."""
+        assert self._dim is None
         own, storage = self._begun[partition], self._storage
         rows = int(own["rows"])
         entries = int(own["entries"]) - rows if self._has_words else 0
@@ -149,10 +163,13 @@ class TableSave:
         """Return the arrays of a partition as it was when the save began.
 
         Each partition can be read only once. The arrays are those of
-        `SparseTable.save_partition`, and are valid until the next partition is read.
+        `SparseTable.save_partition`, and are valid until the next partition is read. With a
+        `dim` they are `keys` and `values`, without slots.
 
         Raises RunError if the save was given up or closed, or the partition was already read.
         """
+        if self._dim is not None:
+            return self._values_of(partition, self._dim)
         storage, own = self._storage, self._begun[partition : partition + 1]
         state, kept, filters = storage.state, storage.kept, storage.filters
         self._check_unread(partition)
@@ -179,6 +196,41 @@ class TableSave:
             self._reads += 1
             self._changed.notify_all()
         return saved
+
+    def _values_of(self, partition: int, dim: int) -> dict[str, Array]:
+        """Return the keys and values of the chosen rows of a partition.
+
+        Rows are chosen without the lock. A chosen row without a copy has not changed before the
+        partition was marked as read, and a row with a copy is chosen by its copy.
+        """
+        storage, own = self._storage, self._begun[partition : partition + 1]
+        state, kept, room = storage.state, storage.kept, self._chosen
+        self._check_unread(partition)
+        since = np.uint32((self._since or 0) & 0xFFFFFFFF)
+        all_rows = self._since is None
+        count = choose_rows(state, own, since, all_rows, room)
+        rows = room[:count]
+        keys, values = state.meta[rows, 0], copy_values(state, rows, dim)
+        with self._changed:
+            self._check_unread(partition)
+            kept.pending[partition] = 0
+            has_copies = bool(kept.copies["rows"][0])
+        if has_copies:
+            used = row_room(own[0])
+            chosen = kept.copy_of[rows] == 0
+            numbers = np.empty(used, np.int64)
+            rows_of_partition(state, own, numbers)
+            with_copy = numbers[kept.copy_of[numbers] != 0]
+            copies = kept.copy_of[with_copy].astype(np.int64) - 1
+            copies = copies[is_chosen(state.meta[copies, 1], since, all_rows)]
+            keys = np.concatenate([keys[chosen], state.meta[copies, 0]])
+            values = np.concatenate([values[chosen], copy_values(state, copies, dim)])
+            with self._changed:
+                free_copies(state, kept, with_copy)
+        with self._changed:
+            self._reads += 1
+            self._changed.notify_all()
+        return {"keys": keys, "values": values}
 
     def close(self) -> None:
         """End the save and free its memory, even if some partitions were not read."""
@@ -319,7 +371,7 @@ class TableSave:
 
     def _has_room(self, rows: int, words: int) -> bool:
         kept = self._storage.kept
-        if kept.free_words[2] + words > self._most_words:
+        if self._words_of_key and kept.free_words[2] + words > self._most_words:
             return False
         chunks = self._chunks_for(rows)
         if kept.copies["chunks"][0] + chunks > self._most_chunks:

@@ -50,6 +50,7 @@ class Storage:
         latest: the latest time of the training data, in seconds.
         kept: the old versions that a save still needs.
         extra: the bytes that a save uses, without copies of rows.
+        removed: the bytes of recorded removed keys.
         promised: the number of chunks that a save will use next.
     """
 
@@ -72,6 +73,7 @@ class Storage:
         self.latest = 0
         self.kept = Kept.none(settings.partitions)
         self.extra = 0
+        self.removed = 0
         self.promised = 0
         if not self.take_memory(0):
             raise RunError(
@@ -84,7 +86,8 @@ class Storage:
         """The bytes that the table uses."""
         chunks = int(self.state.chunks[2])
         rows = chunks * chunk_nbytes(self.state)
-        return self.slots.nbytes + rows + self._filter_nbytes + self.extra
+        other = self._filter_nbytes + self.extra + self.removed
+        return self.slots.nbytes + rows + other
 
     @property
     def lasting_nbytes(self) -> int:

@@ -21,7 +21,7 @@ from placer.plan.settings.sparse.table import SparseTable as Settings
 from placer.system.memory.limit import available_nbytes
 from placer.tables.initial.draws import parameter_key
 from placer.tables.sparse.admission_rule import AdmissionRule
-from placer.tables.sparse.capacity import Capacity
+from placer.tables.sparse.capacity import rows_to_trim, shares_of
 from placer.tables.sparse.checks import (
     check_array,
     check_keys,
@@ -53,6 +53,7 @@ from placer.tables.sparse.loading import (
 )
 from placer.tables.sparse.memory import MemoryBudget
 from placer.tables.sparse.partition_arrays import arrays_of, saved_layout
+from placer.tables.sparse.removed import Removed, RemovedKeys
 from placer.tables.sparse.row_rule import RowRule
 from placer.tables.sparse.rows import begin_rows, compile_gather, note_seen, take_rows
 from placer.tables.sparse.saving import PATIENCE, TableSave
@@ -149,7 +150,8 @@ class SparseTable:
         self._save: TableSave | None = None
         self._has_undated = False
         self._dropped = np.zeros(settings.partitions, np.int64)
-        self._capacity = None if settings.capacity is None else Capacity(settings)
+        self._shares = None if settings.capacity is None else shares_of(settings)
+        self._removed: RemovedKeys | None = None
 
     @property
     def rows(self) -> int:
@@ -175,9 +177,11 @@ class SparseTable:
     def growth_nbytes(self) -> float:
         """An estimate of the bytes that the table will still need until it has its capacity;
         infinite without a capacity."""
-        if self._capacity is None:
+        if self._shares is None:
             return inf
-        return self._capacity.left(self._storage, self.held) * self._storage.row_nbytes
+        left = self._shares - self._storage.state.partitions["rows"]
+        held = left[self.held.start : self.held.stop]
+        return int(held.clip(0).sum()) * self._storage.row_nbytes
 
     @property
     def latest(self) -> int:
@@ -374,7 +378,7 @@ class SparseTable:
             updated=int(np.count_nonzero(updated >= 0)),
             admitted=admitted,
             refused=int(np.count_nonzero(before < 0)) - admitted,
-            evicted=self._evict(keys, rows, new),
+            evicted=self._trim(),
             not_finite=0 if bad is None else int(np.count_nonzero(bad)),
         )
         for name in ("admitted", "refused", "evicted", "not_finite"):
@@ -428,8 +432,34 @@ class SparseTable:
         """Sweep all partitions at once; see `forget`."""
         return self._forget(self.held, step, now)
 
+    def record_removed(self) -> None:
+        """Begin to record the keys whose rows are removed, for `take_removed`."""
+        self._removed = RemovedKeys()
+
+    @property
+    def has_too_many_removed(self) -> bool:
+        """Whether more than an eighth of the rows were removed since `take_removed`."""
+        return self._removed is not None and self._removed.is_too_many
+
+    def take_removed(self) -> Removed:
+        """Return the keys that were removed since the last call and have no row now.
+
+        Raises RunError if `record_removed` was not called.
+        """
+        if self._removed is None:
+            raise RunError(f"table {self.settings.name}: it records no removed keys")
+        taken = self._removed.take()
+        self._storage.removed = 0
+        absent = self._find(taken.keys) < 0
+        return taken._replace(keys=taken.keys[absent])
+
     def begin_save(
-        self, memory: int | None = None, patience: float = PATIENCE
+        self,
+        memory: int | None = None,
+        patience: float = PATIENCE,
+        *,
+        since: int | None = None,
+        values_only: bool = False,
     ) -> TableSave:
         """Begin a save of the partitions as they are now.
 
@@ -440,11 +470,17 @@ class SparseTable:
                 and at least 4 MiB, if this much is left.
             patience: when the memory of the save is used up, a change of the table waits
                 for the reader for this many seconds. Then the save is given up.
+            since: only rows that were seen in this step or later are saved. It needs
+                `values_only`.
+            values_only: whether only keys and values are saved.
 
         Raises:
             RunError: if another save of the table is not closed yet, or the memory of the
                 table is not enough.
+            ValueError: if `since` is given without `values_only`.
         """
+        if since is not None and not values_only:
+            raise ValueError("'since' needs 'values_only'")
         if self._save is not None:
             raise RunError(f"table {self.settings.name}: another save is still running")
         if memory is None:
@@ -453,7 +489,9 @@ class SparseTable:
             self._storage,
             self.held,
             memory,
-            has_words=self._admission.counts,
+            has_words=self._admission.counts and not values_only,
+            dim=self.settings.dim if values_only else None,
+            since=since,
             ended=self._end_save,
             patience=patience,
         )
@@ -517,8 +555,6 @@ class SparseTable:
             storage.filters[partition] = saved["filter"]
         if "latest" in saved:
             self.note_time(int(saved["latest"][0]))
-        if self._capacity is not None:
-            self._capacity.forget_candidates()
 
     def load_values(
         self,
@@ -624,20 +660,43 @@ class SparseTable:
         self._fill(keys[new], created, state.values)
         self._rule.begin(state, created)
 
-    def _evict(self, keys: Array, rows: Array, new: Array) -> int:
-        capacity, storage = self._capacity, self._storage
-        if capacity is None:
+    def _trim(self) -> int:
+        """Drop rows of the partitions above their shares; return their number."""
+        if self._shares is None:
             return 0
-        capacity.note(storage, keys, rows, new)
+        partitions, dropped = self._storage.state.partitions, 0
+        by_count = self.settings.evict == "lfu"
+        over = np.flatnonzero(partitions["rows"] > self._shares)
+        for partition in over.tolist():
+            rows = self._rows_of(partition)
+            share = int(self._shares[partition])
+            gone = rows_to_trim(self._storage.state, rows, share, by_count=by_count)
+            with self._changing_rows(partition, gone.size):
+                self._drop(partition, gone)
+            dropped += gone.size
+        return dropped
 
-        def needed(pending: Array) -> tuple[int, int]:
-            return int((capacity.over(storage) * pending).sum()), 0
+    def _changing_rows(
+        self, partition: int, count: int
+    ) -> AbstractContextManager[None]:
+        return self._changing(lambda pending: (count * int(pending[partition]), 0))
 
-        before = storage.state.partitions["rows"].copy()
-        with self._changing(needed):
-            evicted = capacity.evict(storage)
-        self._dropped += before - storage.state.partitions["rows"]
-        return evicted
+    def _rows_of(self, partition: int) -> Array:
+        state = self._storage.state
+        rows = np.empty(int(state.partitions[partition]["rows"]), np.int64)
+        list_rows(state, partition, rows)
+        return rows
+
+    def _drop(self, partition: int, rows: Array) -> None:
+        """Drop rows of a partition; the lock of a save is held."""
+        storage, keys = self._storage, self._storage.state.meta[rows, 0]
+        if self._save is not None:
+            self._save.keep(keys, rows)
+        drop_rows(storage.state, storage.bits, partition, rows)
+        self._dropped[partition] += rows.size
+        if self._removed is not None:
+            self._removed.add(keys, self.rows)
+            storage.removed = self._removed.nbytes
 
     def _forget(self, partitions: Iterable[int], step: int, now: float) -> int:
         if not self._limits.is_active:
@@ -657,17 +716,13 @@ class SparseTable:
 
         state, bits, limits = storage.state, storage.bits, self._limits
         with self._changing(needed):
-            rows = np.empty(int(own["rows"]), np.int64)
-            list_rows(state, partition, rows)
+            rows = self._rows_of(partition)
             if limits.decay != 1 and self._save is not None:
                 self._save.keep(state.meta[rows, 0], rows)
             seconds = np.int64(np.floor(now))
             dim = np.int64(self.settings.dim)
             count = find_forgotten(state, rows, np.int64(step), seconds, limits, dim)
-            gone = rows[:count]
-            if self._save is not None:
-                self._save.keep(state.meta[gone, 0], gone)
-            drop_rows(state, bits, partition, gone)
+            self._drop(partition, rows[:count])
             if self._admission.counts:
                 forget_entries(
                     state,
@@ -678,7 +733,6 @@ class SparseTable:
                     seconds,
                     limits,
                 )
-        self._dropped[partition] += count
         return int(count)
 
     def _keeping(self, keys: Array, rows: Array) -> AbstractContextManager[None]:

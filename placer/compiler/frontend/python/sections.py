@@ -37,6 +37,7 @@ class Sections(TypedDict, total=False):
     eval: Mapping[str, Any]
     early_stopping: Mapping[str, Any]
     checkpoint: Mapping[str, Any]
+    publish: Mapping[str, Any]
 
 
 SECTION_KEYS = tuple(Sections.__annotations__)

@@ -8,7 +8,11 @@ from typing import Any
 from placer.compiler.frontend.yaml.problems import Problems
 from placer.compiler.frontend.yaml.tree import MappingNode, ScalarNode, SpecNode
 from placer.errors import PlacerError, did_you_mean
-from placer.plan.settings.evaluation_and_stopping import Checkpointing, Evaluating
+from placer.plan.settings.evaluation_and_stopping import (
+    Checkpointing,
+    Evaluating,
+    Publishing,
+)
 
 
 def check_evaluations(
@@ -30,6 +34,8 @@ def check_evaluations(
     eval_, checkpoint = section.get("eval"), section.get("checkpoint")
     _check_interval(eval_, settings.get("eval"), Evaluating, problems)
     _check_interval(checkpoint, settings.get("checkpoint"), Checkpointing, problems)
+    publish = section.get("publish")
+    _check_interval(publish, settings.get("publish"), Publishing, problems)
     if section.get_non_null("eval") is not None and not has_eval:
         message = "'eval' in train needs evaluation rows"
         span = section.keys["eval"].span
@@ -59,7 +65,7 @@ def check_evaluations(
 def _check_interval(
     node: SpecNode | None,
     good: Mapping[str, Any] | None,
-    struct: type[Evaluating | Checkpointing],
+    struct: type[Evaluating | Checkpointing | Publishing],
     problems: Problems,
 ) -> None:
     every = node.get("every") if isinstance(node, MappingNode) else None

@@ -1,7 +1,7 @@
 """Features: columns computed from the columns of a source.
 
 `docs/how-to/features.md` defines the computation of each kind. `placer.readers.features` computes
-features during a run, `placer.exporting.prepare_features` in an exported model.
+features during a run, `placer.compiler.serving.prepare_features` in an exported model.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Kind:
     """The declaration of a kind of feature.
 
     `placer.readers.features.computation` computes features during a run,
-    `placer.exporting.prepare_features` in an exported model.
+    `placer.compiler.serving.prepare_features` in an exported model.
 
     Attributes:
         reads: the operand: the cells of a column, numbers (of a column or a feature), or

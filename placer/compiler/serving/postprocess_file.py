@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placer.compiler.emit.code import Call, literal
-from placer.exporting.definitions import copies_of_placer
-from placer.exporting.imports import import_lines
+from placer.compiler.serving.definitions import copies_of_placer
+from placer.compiler.serving.imports import import_lines
+from placer.plan.class_prefixes import class_prefixes
 from placer.plan.plan import Output
-from placer.runtime.prediction.request import class_prefixes
 
 _MODULE = "placer.runtime.prediction.class_columns"
 _IMPORTS = (

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from placer.compiler.emit.code import Call, Expression, literal
-from placer.exporting.definitions import Copies
-from placer.exporting.prepare_features import NUMBERS, xxh64
+from placer.compiler.serving.definitions import Copies
+from placer.compiler.serving.prepare_features import NUMBERS, xxh64
 from placer.plan.settings.data.cell_options import Cells, first_match
 from placer.plan.settings.data.features import Argument, Feature, Features
 from placer.plan.settings.data.source import RowSource
 
-FEATURES = "placer.exporting.prepare_features"
+FEATURES = "placer.compiler.serving.prepare_features"
 """The module of the functions that the statements call."""
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from placer.compiler.emit.names import Names
 from placer.compiler.graph.graph import Graph, Op
-from placer.errors import PlacerError
+from placer.compiler.serving.errors import OpNotExportableError
 from placer.place.types import TensorType
 
 
@@ -70,7 +70,8 @@ def _lookup(graph: Graph, names: Names, op: Op, padding: int | None) -> Lookup:
     ids, table = op.operands[0], op.operands[-1]
     read = graph.producers[ids]
     if read.kind != "read":
-        raise PlacerError(
+        raise OpNotExportableError(
+            op.name,
             f"'{op.name}' looks up keys that are computed ({ids}); an exported"
             " model can look up only keys that are inputs",
             hint="leave out the outputs that depend on it, or compute the keys in the"

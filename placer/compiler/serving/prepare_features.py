@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from placer.exporting.prepare_functions import (
+from placer.compiler.serving.prepare_functions import (
     as_cell,
     cell_number,
     check_names,

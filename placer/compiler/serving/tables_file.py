@@ -1,92 +1,28 @@
-"""Writes the sparse tables of an exported model: Parquet files, and `tables.py`.
-
-`tables.py` looks up rows in these files.
-"""
+"""Writes `tables.py` of an exported model, which looks up rows in Parquet files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-
-import numpy as np
+from collections.abc import Mapping, Sequence
 
 from placer.compiler.emit.code import Call, bracketed, literal
 from placer.compiler.graph.fresh_names import unique_name
-from placer.exporting.definitions import Copies, copies_of_placer
-from placer.exporting.imports import bound_names, import_lines
-from placer.exporting.lookups import Lookup
+from placer.compiler.serving.definitions import Copies, copies_of_placer
+from placer.compiler.serving.imports import bound_names, import_lines
+from placer.compiler.serving.lookups import Lookup
 from placer.plan.plan import SparseTable
 from placer.plan.settings.sparse.table import Always
 from placer.tables.initial.draws import parameter_key
 
-_FUNCTIONS = "placer.exporting.table_functions"
+_FUNCTIONS = "placer.publishing.served"
 _DRAWS = "placer.tables.initial.draws"
 _IMPORTS = ("from pathlib import Path", "from typing import Any", "import numpy as np")
 TABLES_WORDS = frozenset({"tables", *bound_names(_IMPORTS)})
 """The names that tables.py uses besides the arguments of the model."""
-_GROUP = 1 << 16
-"""The minimum number of rows of a row group, except the last one."""
-
-Array = np.ndarray
-Partition = tuple[Array, Array]
-"""The keys, uint64[n], and the rows, of shape [n, dim], of a partition."""
 
 
 def file_of_table(name: str) -> str:
     """Return the name of the file of a table."""
     return f"{name}.parquet"
-
-
-def write_table(
-    folder: Path, table: SparseTable, keys_dtype: str, partitions: Iterable[Partition]
-) -> None:
-    """Write a table as Parquet, with the columns `key` and `row`.
-
-    Args:
-        folder: the folder of the file.
-        table: the table.
-        keys_dtype: int64 or uint64.
-        partitions: its partitions, which are written in order.
-    """
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    dim, dtype = table.settings.dim, pa.from_numpy_dtype(np.dtype(table.dtype))
-    row = pa.list_(pa.field("element", dtype, nullable=False), dim)
-    schema = pa.schema(
-        [
-            pa.field("key", pa.from_numpy_dtype(np.dtype(keys_dtype)), nullable=False),
-            pa.field("row", row, nullable=False),
-        ]
-    )
-
-    def write(parts: Sequence[Partition]) -> None:
-        keys = np.concatenate([keys for keys, _ in parts])
-        rows = np.concatenate([rows for _, rows in parts])
-        order = np.argsort(keys)
-        values = pa.array(np.ascontiguousarray(rows[order]).reshape(-1))
-        columns = [
-            pa.array(keys[order].view(keys_dtype)),
-            pa.FixedSizeListArray.from_arrays(values, type=row),
-        ]
-        writer.write_batch(pa.record_batch(columns, schema=schema))
-
-    path = folder / file_of_table(table.name)
-    with parquet.ParquetWriter(
-        path,
-        schema,
-        compression="none",
-        use_dictionary=False,
-        write_page_checksum=True,
-    ) as writer:
-        parts: list[Partition] = []
-        for partition in partitions:
-            parts.append(partition)
-            if sum(keys.size for keys, _ in parts) >= _GROUP:
-                write(parts)
-                parts = []
-        if parts:
-            write(parts)
 
 
 def write_tables_file(

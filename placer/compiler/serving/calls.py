@@ -16,7 +16,7 @@ import jax
 from placer.compiler.emit.code import Call, Expression, literal
 from placer.compiler.graph.declared import declared_attrs
 from placer.compiler.graph.graph import Graph, Op
-from placer.errors import PlacerError
+from placer.compiler.serving.errors import OpNotExportableError
 from placer.ops.attributes import complete
 from placer.ops.functions.arguments import open_parameters, state_argument
 from placer.ops.functions.cut import OUTSIDE
@@ -67,7 +67,8 @@ class CallWriter:
     def _add_traced(self, op: Op) -> None:
         key = _name_of_trace(op)
         if op.attrs.get("parts"):
-            raise PlacerError(
+            raise OpNotExportableError(
+                op.name.partition(".")[0],
                 f"'{op.name.partition('.')[0]}' reduces over the parts of a batch also in"
                 " evaluation, and an exported model has no parts",
                 hint="reduce only in training, so that evaluation works row by row",

@@ -8,14 +8,14 @@ from math import prod
 from typing import Any
 
 from placer.compiler.emit.code import Call, Expression, literal
-from placer.exporting.definitions import copies_of_placer
-from placer.exporting.feature_calls import (
+from placer.compiler.serving.definitions import copies_of_placer
+from placer.compiler.serving.feature_calls import (
     FEATURES,
     feature_calls,
     listed_markers,
     needed_features,
 )
-from placer.exporting.imports import import_lines
+from placer.compiler.serving.imports import import_lines
 from placer.plan.settings.data.cell_options import first_match
 from placer.plan.settings.data.columns import Column
 from placer.plan.settings.data.feature_columns import source_columns
@@ -29,7 +29,7 @@ _IMPORTS = (
 )
 _MAY_HAVE_TEXT = ("parquet", "python")
 """The kinds of sources whose columns of numbers may hold texts or decimals."""
-_MODULE = "placer.exporting.prepare_functions"
+_MODULE = "placer.compiler.serving.prepare_functions"
 
 
 def write_prepare(

@@ -12,9 +12,9 @@ from placer.compiler.emit.keywords import as_arguments, keywords_of, takes_count
 from placer.compiler.emit.names import PYTHON_WORDS, Names
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.structural_ops import OUTPUT
-from placer.exporting.calls import CallWriter
-from placer.exporting.lookups import Lookup, find_lookups, keys_only
-from placer.exporting.tables_file import TABLES_WORDS
+from placer.compiler.serving.calls import CallWriter
+from placer.compiler.serving.lookups import Lookup, find_lookups, keys_only
+from placer.compiler.serving.tables_file import TABLES_WORDS
 from placer.ops.special.call import CALL
 from placer.place.types import TensorType
 from placer.plan.settings.data.sources import POSITION

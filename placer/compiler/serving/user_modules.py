@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from sys import stdlib_module_names
 
 from placer.compiler.graph.fresh_names import unique_name
+from placer.compiler.serving.definitions import Copies, Module
+from placer.compiler.serving.edits import Edit, Positions, apply
+from placer.compiler.serving.imports import import_lines
 from placer.errors import PlacerError
-from placer.exporting.definitions import Copies, Module
-from placer.exporting.edits import Edit, Positions, apply
-from placer.exporting.imports import import_lines
 
 _GUARD = '''\
 def {name}(*_):
@@ -24,7 +24,7 @@ def {name}(*_):
 
     return nullcontext()'''
 """It uses no name of the module, because the module may define any name."""
-OWN_MODULES = ("model", "ops", "params", "prepare", "tables", "postprocess")
+OWN_MODULES = ("model", "ops", "params", "prepare", "tables", "postprocess", "served")
 """The modules that an exported model itself has, or may have."""
 _GUARDS = ("place_guard", "device_guard")
 

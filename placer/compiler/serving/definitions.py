@@ -15,9 +15,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from placer.compiler.graph.fresh_names import unique_name
+from placer.compiler.serving.imports import join_imports
+from placer.compiler.serving.scopes import global_references
 from placer.errors import PlacerError
-from placer.exporting.imports import join_imports
-from placer.exporting.scopes import global_references
 
 Key = tuple[str, str]
 """A definition: the name of its module, and the name of the definition."""

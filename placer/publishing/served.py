@@ -1,0 +1,537 @@
+"""Reads the publications of a model: parameters, and rows of sparse tables.
+
+    served = load("serving")
+    params, tables = served.current()
+    served.refresh()  # after that, `current` returns the newest publication
+
+It needs only NumPy and pyarrow, and ml_dtypes for parameters in bfloat16. Any number of threads
+may call `current` and look up rows while one thread refreshes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import numpy as np
+import pyarrow.parquet as pq
+
+Array = np.ndarray[Any, Any]
+_CHUNK = 4 << 20
+"""The number of bytes of each checksum."""
+_PIECE = 1 << 16
+"""The number of rows that are read or moved at a time, so that other threads can run."""
+_MERGED = 20
+"""Changes are merged into a table if they are more than its rows divided by this number."""
+_TRIES = 5
+_FORMAT = 1
+
+
+class PublicationError(Exception):
+    """A publication that cannot be used."""
+
+
+class Table(NamedTuple):
+    """The rows of a table, in the order of the hashes of their keys.
+
+    A bucket has the rows whose hashes have the same first bits. So a row takes 12 to 16 bytes
+    besides its numbers: its key, and 4 bytes for each bucket.
+
+    Attributes:
+        keys: uint64[n].
+        starts: the first row of each bucket, and n: int32, or int64 for large tables.
+        shift: the bucket of a hash is `hash >> shift`.
+        rows: of shape [n, dim].
+        gone: bool[n]: the keys that were removed. Only in `changes`.
+        changes: rows that replace those of the table.
+    """
+
+    keys: Array
+    starts: Array
+    shift: np.uint64
+    rows: Array
+    gone: Array | None = None
+    changes: Table | None = None
+
+
+def hash_keys(keys: Array) -> Array:
+    """Return a hash of each key, uint64 (the finalizer of MurmurHash3, by Austin Appleby)."""
+    hashed: Array = keys ^ (keys >> np.uint64(33))
+    hashed *= np.uint64(0xFF51AFD7ED558CCD)
+    hashed ^= hashed >> np.uint64(33)
+    hashed *= np.uint64(0xC4CEB9FE1A85EC53)
+    hashed ^= hashed >> np.uint64(33)
+    return hashed
+
+
+def make_buckets(hashed: Array) -> tuple[Array, np.uint64]:
+    """Return `starts` and `shift` of a table for sorted hashes."""
+    bits = max(1, (hashed.size - 1).bit_length())
+    shift = np.uint64(64 - bits)
+    kind = np.int32 if hashed.size < 1 << 31 else np.int64
+    starts = np.zeros((1 << bits) + 1, kind)
+    for low in range(0, hashed.size, 16 * _PIECE):
+        buckets = (hashed[low : low + 16 * _PIECE] >> shift).astype(np.int64)
+        first, last = int(buckets[0]), int(buckets[-1])
+        counts = np.bincount(buckets - first, minlength=last - first + 1)
+        part = starts[first + 1 : last + 2]
+        np.add(part, counts.astype(kind), out=part)
+    np.cumsum(starts, out=starts)
+    return starts, shift
+
+
+def load_table(paths: str | Sequence[str]) -> Table:
+    """Return the table in Parquet files with the columns `key` and `row`."""
+    names = [paths] if isinstance(paths, str) else paths
+    files = [pq.ParquetFile(name, page_checksum_verification=True) for name in names]
+    count = sum(file.metadata.num_rows for file in files)
+    keys = np.empty(count, np.uint64)
+    start = 0
+    for file in files:
+        for batch in file.iter_batches(_PIECE, columns=["key"]):
+            keys[start : start + batch.num_rows] = (
+                batch.column(0).to_numpy().view(np.uint64)
+            )
+            start += batch.num_rows
+    hashed = hash_keys(keys)
+    order = np.argsort(hashed)
+    starts, shift = make_buckets(hashed[order])
+    at = np.empty(count, np.int64)
+    at[order] = np.arange(count)
+    kind = files[0].schema_arrow.field("row").type
+    rows = np.empty((count, kind.list_size), kind.value_type.to_pandas_dtype())
+    start = 0
+    for file in files:
+        for batch in file.iter_batches(_PIECE, columns=["row"]):
+            stop = start + batch.num_rows
+            values = batch.column(0).flatten().to_numpy()
+            rows[at[start:stop]] = values.reshape(-1, kind.list_size)
+            start = stop
+    return Table(keys[order], starts, shift, rows)
+
+
+def find_keys(table: Table, keys: Array) -> Array:
+    """Return the row of each key, uint64[n], or -1: int64[n]."""
+    buckets = (hash_keys(keys) >> table.shift).astype(np.int64)
+    at = table.starts[buckets].astype(np.int64)
+    stops = table.starts[buckets + 1]
+    found = np.full(keys.size, -1, np.int64)
+    left = np.flatnonzero(at < stops)
+    at, stops, wanted = at[left], stops[left], keys[left]
+    while left.size:
+        equal = table.keys[at] == wanted
+        found[left[equal]] = at[equal]
+        at += 1
+        goes_on = np.flatnonzero(~equal & (at < stops))
+        left, at, stops = left[goes_on], at[goes_on], stops[goes_on]
+        wanted = wanted[goes_on]
+    return found
+
+
+def look_up_rows(table: Table, keys: Any, absent: Callable[[Array], Any]) -> Array:
+    """Return the row of each key.
+
+    Args:
+        table: the table.
+        keys: integers of any shape.
+        absent: returns the rows of keys, uint64[n], that are not in the table.
+
+    Returns:
+        An array of the shape of `keys` and one more dimension, the row.
+    """
+    keys = np.asarray(keys)
+    wanted = as_bits(keys).reshape(-1)
+    at = find_keys(table, wanted)
+    out = np.empty((wanted.size, table.rows.shape[1]), table.rows.dtype)
+    missing = at < 0
+    if table.rows.size:
+        np.take(table.rows, at, axis=0, out=out, mode="clip")
+    if table.changes is not None:
+        changed = find_keys(table.changes, wanted)
+        new = np.flatnonzero(changed >= 0)
+        if new.size:
+            assert table.changes.gone is not None
+            out[new] = table.changes.rows[changed[new]]
+            missing[new] = table.changes.gone[changed[new]]
+    if missing.any():
+        out[missing] = absent(wanted[missing])
+    return out.reshape(*keys.shape, table.rows.shape[1])
+
+
+def as_bits(keys: Array) -> Array:
+    """Return integers of any dtype as uint64, like the keys of a table."""
+    if keys.dtype != np.uint64:
+        keys = keys.astype(np.int64)
+    return keys.view(np.uint64)
+
+
+def change_table(table: Table, removed: Array, keys: Array, rows: Array) -> Table:
+    """Return a table after changes: keys are removed, then rows are written.
+
+    Args:
+        table: the table. It does not change.
+        removed: uint64[m].
+        keys: distinct keys, uint64[n].
+        rows: their rows, of shape [n, dim].
+    """
+    removed = np.setdiff1d(removed, keys)
+    parts = [removed, keys]
+    gone = np.repeat([True, False], [removed.size, keys.size])
+    before = table.changes
+    if before is not None:
+        stays = ~np.isin(before.keys, np.concatenate(parts))
+        assert before.gone is not None
+        parts.append(before.keys[stays])
+        gone = np.concatenate([gone, before.gone[stays]])
+    changed = np.concatenate(parts)
+    values = np.empty((changed.size, table.rows.shape[1]), table.rows.dtype)
+    values[: removed.size] = 0
+    values[removed.size : removed.size + keys.size] = rows
+    if before is not None:
+        values[removed.size + keys.size :] = before.rows[stays]
+    hashed = hash_keys(changed)
+    order = np.argsort(hashed)
+    starts, shift = make_buckets(hashed[order])
+    changes = Table(changed[order], starts, shift, values[order], gone[order])
+    if changed.size * _MERGED > table.keys.size:
+        return _merged(table, changes)
+    return table._replace(changes=changes)
+
+
+def _merged(table: Table, changes: Table) -> Table:
+    """Return a table with changes instead of its own."""
+    assert changes.gone is not None
+    stays = np.ones(table.keys.size, bool)
+    at = find_keys(table, changes.keys)
+    stays[at[at >= 0]] = False
+    new = ~changes.gone
+    old_hashes, new_hashes = hash_keys(table.keys), hash_keys(changes.keys[new])
+    before = np.cumsum(stays)  # old rows that stay, up to and with each row
+    # The position of each new row is its own number, and the old rows with smaller hashes.
+    position = np.searchsorted(old_hashes, new_hashes)
+    older = np.concatenate([[0], before])[position]
+    targets = older + np.arange(new_hashes.size)
+    count = int(stays.sum()) + new_hashes.size
+    is_new = np.zeros(count, bool)
+    is_new[targets] = True
+    keys = np.empty(count, np.uint64)
+    rows = np.empty((count, table.rows.shape[1]), table.rows.dtype)
+    keys[targets], rows[targets] = changes.keys[new], changes.rows[new]
+    kept, places = np.flatnonzero(stays), np.flatnonzero(~is_new)
+    for low in range(0, kept.size, _PIECE):
+        some, to = kept[low : low + _PIECE], places[low : low + _PIECE]
+        keys[to], rows[to] = table.keys[some], table.rows[some]
+    starts, shift = make_buckets(hash_keys(keys))
+    return Table(keys, starts, shift, rows)
+
+
+class State(NamedTuple):
+    """The publication that a process serves.
+
+    Attributes:
+        number: its number.
+        step: its training step.
+        epoch: its epoch, or pass of a stream.
+        newest: the time of the newest event that was trained, in seconds since 1970; None if the
+            model has no times.
+        written: the time at which it was written.
+        is_new: whether this call of `refresh` has loaded it.
+        went_back: whether its step is smaller than that of the one before: the run went on from
+            an earlier checkpoint.
+    """
+
+    number: int
+    step: int
+    epoch: int
+    newest: float | None
+    written: float
+    is_new: bool
+    went_back: bool
+
+    @property
+    def age(self) -> float:
+        """The seconds since the newest event; without times, since the writing."""
+        return time.time() - (self.written if self.newest is None else self.newest)
+
+
+class Served:
+    """The newest publication of a folder, in memory. `load` creates it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._code = _check_code(folder)
+        self._manifest: dict[str, Any] | None = None
+        self._pair: tuple[dict[str, Array], dict[str, Table]] = {}, {}
+        self._went_back = False
+
+    def current(self) -> tuple[dict[str, Array], dict[str, Table]]:
+        """Return the parameters and the tables of one publication.
+
+        They do not change, also if `refresh` loads a newer publication meanwhile. `tables` is the
+        argument of `look_up` of tables.py.
+        """
+        return self._pair
+
+    @property
+    def state(self) -> State:
+        """The publication of `current`."""
+        return self._state(is_new=False)
+
+    def refresh(self) -> State:
+        """Load the newest publication, unless it is the current one.
+
+        Returns:
+            The state of the newest publication.
+
+        Raises:
+            PublicationError: if a publication is damaged, missing, or of another model. Then
+                `current` still returns the pair from before.
+        """
+        with self._lock:
+            for last in range(_TRIES - 1, -1, -1):
+                try:
+                    return self._refresh()
+                except FileNotFoundError as error:
+                    # The run has removed old publications: begin with the newest base.
+                    if not last:
+                        raise PublicationError(
+                            f"'{error.filename}' does not exist"
+                        ) from error
+            raise AssertionError
+
+    def _refresh(self) -> State:
+        found = _list(self._folder)
+        newest = max(found, default=0)
+        if not newest:
+            raise PublicationError(f"'{self._folder}' has no publication")
+        manifest = self._read(found, newest)
+        now = self._manifest
+        if now is not None and now["digest"] == manifest["digest"]:
+            return self._state(is_new=False)
+        base = manifest["base"]
+        first, pair = base, None
+        if (
+            now is not None
+            and now["base"] == base
+            and base <= now["number"] < newest
+            and now["number"] + 1 in found
+        ):
+            follows = self._read(found, now["number"] + 1)
+            if follows["before_id"] == now["id"]:
+                first, pair = now["number"] + 1, self._pair
+        if first not in found:
+            raise PublicationError(
+                f"publication {first} is missing: {found[newest].name} needs it"
+            )
+        before = None if pair is None else now
+        for number in range(first, newest + 1):
+            if number not in found:
+                raise PublicationError(
+                    f"publication {number} is missing: {found[newest].name} needs it"
+                )
+            read = self._read(found, number)
+            if before is not None and read["before_id"] != before["id"]:
+                raise PublicationError(
+                    f"{found[number].name} does not follow publication {before['number']}"
+                )
+            pair = self._load(found[number], read, pair)
+            before = read
+        assert before is not None
+        assert pair is not None
+        self._went_back = now is not None and before["step"] < now["step"]
+        self._manifest, self._pair = before, pair
+        return self._state(is_new=True)
+
+    def _state(self, *, is_new: bool) -> State:
+        manifest = self._manifest
+        assert manifest is not None
+        return State(
+            manifest["number"],
+            manifest["step"],
+            manifest["epoch"],
+            manifest["newest"],
+            manifest["written"],
+            is_new,
+            is_new and self._went_back,
+        )
+
+    def _read(self, found: Mapping[int, Path], number: int) -> dict[str, Any]:
+        """Return the manifest of a publication."""
+        folder = found[number]
+        manifest = _read_manifest(folder)
+        kind = "base" if manifest["base"] == number else "delta"
+        if folder.name != f"{kind}-{number:06d}" or manifest["number"] != number:
+            raise PublicationError(
+                f"'{folder}' has the manifest of another publication"
+            )
+        if manifest["code"] != self._code:
+            raise PublicationError(
+                f"'{folder}' is of another model than the code in '{self._folder}':"
+                " start a new process for it"
+            )
+        return manifest
+
+    def _load(
+        self,
+        folder: Path,
+        manifest: dict[str, Any],
+        pair: tuple[dict[str, Array], dict[str, Table]] | None,
+    ) -> tuple[dict[str, Array], dict[str, Table]]:
+        """Return the pair after a publication."""
+        for name, stored in manifest["files"].items():
+            _check_file(folder / name, stored)
+        params = _read_parameters(folder / "params.safetensors")
+        is_base = manifest["base"] == manifest["number"]
+        tables = {}
+        for name, table in manifest["tables"].items():
+            paths = [str(folder / file) for file in table["files"]]
+            if is_base:
+                tables[name] = load_table(paths)
+                continue
+            assert pair is not None
+            keys, rows = _read_rows(paths, pair[1][name])
+            gone = [_read_keys(folder / file) for file in table["removed_files"]]
+            removed = np.concatenate([np.empty(0, np.uint64), *gone])
+            tables[name] = change_table(pair[1][name], removed, keys, rows)
+        return params, tables
+
+
+def load(folder: str | Path = Path(__file__).parent) -> Served:
+    """Load the newest publication of a folder.
+
+    Raises:
+        PublicationError: if the folder has no publication, or one that cannot be used.
+
+    Example:
+        served = load("serving")
+        params, tables = served.current()
+    """
+    served = Served(Path(folder))
+    served.refresh()
+    return served
+
+
+def _list(folder: Path) -> dict[int, Path]:
+    """Return the folder of each publication, by number."""
+    found: dict[int, Path] = {}
+    for entry in sorted(folder.iterdir()):
+        match = re.fullmatch(r"(?:base|delta)-([0-9]{6,18})", entry.name)
+        if match is None or not (entry / "manifest.json").exists():
+            continue
+        number = int(match[1])
+        if number in found:
+            raise PublicationError(
+                f"'{folder}' has two publications with number {number}"
+            )
+        found[number] = entry
+    return found
+
+
+_DIGEST = re.compile(rb'"digest": "([0-9a-f]{64})"\n}\n\Z')
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    """Return a manifest whose digest fits."""
+    path = folder / "manifest.json"
+    content = path.read_bytes()
+    found = _DIGEST.search(content)
+    if found is None:
+        raise PublicationError(f"'{path}' is damaged: it has no digest at its end")
+    plain = content[: found.start(1)] + content[found.end(1) :]
+    if sha256(plain).hexdigest() != found[1].decode():
+        raise PublicationError(f"'{path}' is damaged: its digest differs")
+    manifest: dict[str, Any] = json.loads(content)
+    if manifest["version"] != _FORMAT:
+        raise PublicationError(
+            f"'{path}' has version {manifest['version']} of the format, but this reader"
+            f" reads version {_FORMAT}"
+        )
+    for name in manifest["files"]:
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
+            raise PublicationError(
+                f"'{path}' names a file outside of its folder: {name}"
+            )
+    return manifest
+
+
+def _check_code(folder: Path) -> str:
+    """Check the code of the model in a folder; return its digest."""
+    try:
+        content = (folder / "code.json").read_bytes()
+        for name, digest in json.loads(content)["files"].items():
+            if sha256((folder / name).read_bytes()).hexdigest() != digest:
+                raise PublicationError(f"'{folder / name}' is not the published code")
+    except OSError as error:
+        raise PublicationError(
+            f"'{folder}' has no complete code of a model: {error.strerror}"
+        ) from error
+    return sha256(content).hexdigest()
+
+
+def _check_file(path: Path, stored: Mapping[str, Any]) -> None:
+    """Compare a file with its size and checksums."""
+    size = 0
+    with path.open("rb") as file:
+        for wanted in stored["checksums"]:
+            chunk = file.read(_CHUNK)
+            size += len(chunk)
+            if crc32(chunk) != wanted:
+                raise PublicationError(f"'{path}' is damaged: its checksum differs")
+        if size != stored["nbytes"] or file.read(1):
+            raise PublicationError(f"'{path}' is damaged: its size differs")
+
+
+def _read_keys(path: Path) -> Array:
+    """Return the keys of a Parquet file."""
+    column = pq.ParquetFile(path).read(columns=["key"]).column(0)
+    keys: Array = column.to_numpy().view(np.uint64)
+    return keys
+
+
+def _read_rows(paths: Sequence[str], table: Table) -> tuple[Array, Array]:
+    """Return the keys and rows of Parquet files, for a table."""
+    keys = np.concatenate([np.empty(0, np.uint64), *map(_read_keys, map(Path, paths))])
+    rows = np.empty((keys.size, table.rows.shape[1]), table.rows.dtype)
+    start = 0
+    for path in paths:
+        for batch in pq.ParquetFile(path).iter_batches(_PIECE, columns=["row"]):
+            stop = start + batch.num_rows
+            rows[start:stop].reshape(-1)[:] = batch.column(0).flatten().to_numpy()
+            start = stop
+    return keys, rows
+
+
+_DTYPES = {
+    **{f"F{8 * n}": f"<f{n}" for n in (2, 4, 8)},
+    **{f"I{8 * n}": f"<i{n}" for n in (1, 2, 4, 8)},
+    **{f"U{8 * n}": f"<u{n}" for n in (1, 2, 4, 8)},
+    "BOOL": "?",
+}
+
+
+def _read_parameters(path: Path) -> dict[str, Array]:
+    """Return the arrays of a safetensors file, by name."""
+    content = path.read_bytes()
+    start = 8 + int.from_bytes(content[:8], "little")
+    params = {}
+    for name, entry in json.loads(content[8:start]).items():
+        if name == "__metadata__":
+            continue
+        if entry["dtype"] == "BF16":
+            import ml_dtypes
+
+            dtype: Any = np.dtype(ml_dtypes.bfloat16)
+        else:
+            dtype = np.dtype(_DTYPES[entry["dtype"]])
+        low, high = (start + each for each in entry["data_offsets"])
+        flat = np.frombuffer(content[low:high], dtype)
+        params[name] = flat.reshape(entry["shape"])
+    return params
