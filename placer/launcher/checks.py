@@ -38,6 +38,7 @@ from placer.runtime.control.option_checks import (
     check_one_process,
 )
 from placer.runtime.control.options import OPTIONS, Option, Options
+from placer.runtime.control.publish_settings import publish_settings
 from placer.system.files.nearest_path import path_hint
 from placer.system.files.writable import check_can_create, why_not_writable
 from placer.system.reentry import refuse_at_import, refuse_in_node
@@ -237,6 +238,16 @@ def _check_outside(plan: Plan, build: Path, options: Options) -> None:
     settings = checkpoint_settings(plan, build, options)
     if settings is not None:
         check_outside(settings.folder, build, "checkpoints to ")
+    publishing = publish_settings(plan, build, options)
+    if publishing is None:
+        return
+    check_outside(publishing.folder, build, "publications to ")
+    check_can_create(publishing.folder)
+    if settings is not None and settings.folder == publishing.folder:
+        raise PlacerError(
+            f"checkpoints and publications cannot share the folder '{settings.folder}'",
+            hint="name two folders",
+        )
 
 
 def _check_absolute(plan: Plan, options: Options) -> None:

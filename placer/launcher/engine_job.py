@@ -73,7 +73,9 @@ def request_job(build: Path, plan: Plan, options: Options, on: OnEngine) -> JobR
         PlacerError: if the key of the run cannot be used.
         BuildError: if the build was edited.
     """
-    saves = options.save_params is not None or options.checkpoint is not None
+    train = plan.settings.train
+    given = options.save_params, options.checkpoint, options.publish
+    saves = any(each is not None for each in given)
     return JobRequest(
         name=plan.name,
         plan=plan,
@@ -92,7 +94,7 @@ def request_job(build: Path, plan: Plan, options: Options, on: OnEngine) -> JobR
         reads=_named_files(options, "read"),
         writes=_named_files(options, "written"),
         folders=_named_files(options, "folder"),
-        saves=saves or plan.settings.train.checkpoint is not None,
+        saves=saves or bool(train.checkpoint or train.publish),
         grace=options.grace,
         deadline=options.deadline,
     )

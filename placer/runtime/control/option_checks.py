@@ -9,6 +9,7 @@ from placer.errors import PlacerError
 from placer.plan.plan import Plan
 from placer.plan.settings.sparse.table import Forgetting
 from placer.runtime.control.options import OPTIONS, Options
+from placer.runtime.control.publish_settings import check_publishing
 
 
 def check_effects(plan: Plan, options: Options) -> None:
@@ -35,6 +36,7 @@ def check_effects(plan: Plan, options: Options) -> None:
     if options.shrink:
         _check_shrink(plan, options)
     _check_saving(plan, options)
+    check_publishing(plan, options)
     if not any(has_order(plan, node.name) for node in plan.nodes):
         for name in ("record_order", "replay_order"):
             if getattr(options, name) is not None:
@@ -156,8 +158,8 @@ def _check_stream(plan: Plan, options: Options) -> None:
 
 
 def _check_saving(plan: Plan, options: Options) -> None:
-    planned = plan.settings.train.checkpoint
-    if options.checkpoint is not None or planned is not None or options.restarts:
+    train = plan.settings.train
+    if options.checkpoint is not None or train.checkpoint or options.restarts:
         return
     for name in ("checkpoint_every", "checkpoint_keep"):
         if getattr(options, name) is not None:
@@ -167,7 +169,8 @@ def _check_saving(plan: Plan, options: Options) -> None:
                 hint="add 'checkpoint' (--checkpoint DIR), or train.checkpoint to the"
                 " spec",
             )
-    if options.save_params is None and options.grace != Options().grace:
+    saves = options.save_params is not None or train.publish is not None
+    if not saves and options.grace != Options().grace:
         raise PlacerError(
             "'grace' (--grace) has no effect: the run saves nothing, so a signal ends it"
             " immediately",

@@ -29,11 +29,13 @@ from placer.runtime.control.events import (
     CheckpointSaved,
     Event,
     NodeWarning,
+    PublicationWritten,
     Report,
     Resumed,
     Step,
 )
 from placer.runtime.control.options import Options
+from placer.runtime.control.publish_settings import publish_settings
 
 NOTHING_KEPT: Final = (
     "nothing was saved; add 'checkpoint' (--checkpoint DIR) to be able to continue an"
@@ -77,6 +79,8 @@ class Interruption:
         names_folder: whether the command to continue names the folder of checkpoints, and not
             one of them: that of a stream is given again and again, such as from cron.
         resume: the path that `--resume` names.
+        publishes: whether the run publishes for serving.
+        last_publication: the path of the last publication of the run.
         why: the reason why nothing was saved.
     """
 
@@ -92,12 +96,15 @@ class Interruption:
     command: str = ""
     names_folder: bool = False
     resume: Path | None = None
+    publishes: bool = False
+    last_publication: str = ""
     why: str = TOO_EARLY
 
     @property
     def saves(self) -> bool:
-        """Whether the run saves parameters or checkpoints."""
-        return self.params_file is not None or self.checkpoints is not None
+        """Whether the run saves parameters or checkpoints, or publishes."""
+        kept = self.params_file, self.checkpoints
+        return self.publishes or any(each is not None for each in kept)
 
     def _stopping(self, state: str) -> str:
         """Return the warning when a signal stops a run that can still save."""
@@ -157,6 +164,8 @@ class Interruption:
         """Note an event of the control node."""
         if isinstance(event, CheckpointSaved):
             self.last_checkpoint = event.path
+        elif isinstance(event, PublicationWritten):
+            self.last_publication = event.path
         elif isinstance(event, Resumed):
             self.resumed = event.path
         elif isinstance(event, Step):
@@ -251,6 +260,8 @@ class Interruption:
         saved = []
         if self.params_file is not None:
             saved.append(f"the parameters are in {self.params_file}")
+        if self.last_publication:
+            saved.append(f"the last publication is {self.last_publication}")
         if (
             self._next_command
         ):  # a stream that waited for rows may have saved nothing new
@@ -269,4 +280,5 @@ def interruption_of(plan: Plan, build: Path, options: Options) -> Interruption:
         options.deadline,
         names_folder=plan.train.stream is not None,
         resume=options.resume,
+        publishes=publish_settings(plan, build, options) is not None,
     )

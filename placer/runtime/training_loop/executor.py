@@ -32,7 +32,6 @@ from placer.runtime.control.events import (
 from placer.runtime.control.execution import Execution
 from placer.runtime.control.failure import FinalError, root_cause_reported
 from placer.runtime.control.handshake import REPLAYED, agree
-from placer.runtime.control.publish_settings import check_publishing
 from placer.runtime.control.result import Result
 from placer.runtime.control.table_counts import TableCounts, add_counts
 from placer.runtime.metrics.history import HistoryWriter
@@ -107,7 +106,6 @@ def _start(
     checkpoint that the run continues from."""
     plan, channel, options = execution.plan, execution.channel, execution.options
     check_folder(plan, options)
-    check_publishing(plan, options)
     watches = make_watches(execution)
     history = HistoryWriter(execution)
     contexts.callback(history.close)

@@ -283,6 +283,10 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         **dict.fromkeys(("to", "every", "keep"), "files that are written"),
         "best": train("checkpoint: {best: {metric: loss, mode: min}}", _EVALUATED),
     },
+    "Publishing": dict.fromkeys(
+        ("folder", "every", "base", "keep"),
+        train("publish: {folder: serving}", "'publish' needs 'predict'"),
+    ),
     "EarlyStopping": dict.fromkeys(
         ("metric", "mode", "patience", "min_delta"),
         train("early_stopping: {metric: loss, mode: min}", _EVALUATED),
@@ -450,6 +454,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         ),
         "eval": train("eval: {every: epoch}", _EVALUATED),
         "checkpoint": "files that are written",
+        "publish": train("publish: {folder: serving}", "'publish' needs 'predict'"),
         "early_stopping": train(
             "early_stopping: {metric: loss, mode: min}", _EVALUATED
         ),

@@ -1,0 +1,270 @@
+"""A run publishes parameters and changed rows; a reader has those of the checkpoint of the step."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from support.marks import slow_but
+from support.published import Follower, content_of
+
+import placer
+from placer.errors import CheckpointError, RunError
+from placer.publishing import folder as publishing_folder
+from placer.publishing.folder import list_publications, publishing_locked
+from placer.runtime.control.options import Options
+from placer.runtime.process.threads import run_in_threads
+from placer.runtime.saving import publications, published_files
+
+pytestmark = pytest.mark.usefixtures("threads_watched")
+
+TABLES = {
+    "always": {},
+    "counted": {"admit": {"count": 2}, "forget": {"unseen_steps": 2, "every": 2}},
+    "full": {"capacity": 24, "admit": {"bloom": {"count": 2, "bytes": 4096}}},
+    "timed": {"forget": {"unseen_seconds": 9, "time": "time", "every": 2}},
+}
+ALL = Options(checkpoint_every=1, checkpoint_keep=99)
+
+
+def build(folder, name="b", *, table="always", workers=1, servers=2, **more):
+    rng = np.random.default_rng(0)
+    keys = rng.zipf(1.3, (64, 3)).astype(np.uint64) * np.uint64(2**60 + 1)
+    y, time = rng.integers(0, 3, 64).astype(np.int32), 1000 + np.arange(64)
+    x = rng.random((64, 4), np.float32)
+    np.savez(folder / "rows.npz", keys=keys.view("i8"), y=y, time=time, x=x)
+    publish = {"every": 1, "keep": 99, **more.pop("publish", {})}
+    update = more.pop("update", "sync")
+    norm = "batch_norm" if update == "sync" else "layer_norm"
+    optimizer = {"op": "adam", "learning_rate": 0.05, "update": update}
+    embedding = {"op": "embedding", "sparse": True, "dim": 4, "partitions": 8}
+    embedding |= TABLES[table]
+    kinds = {"worker": workers, "ps": servers}
+    content = {
+        "name": "published",
+        "nodes": {kind: {"count": n} for kind, n in kinds.items() if n},
+        "inputs": {"keys": "int64[batch, 3]", "y": "int32[batch]"},
+        "data": {"train": {"source": "npz:rows.npz", "batch": 16}},
+        "graph": [
+            {"name": "emb", "in": "keys", **embedding},
+            {"name": "flat", "op": "flatten", "in": "emb"},
+            {"name": "normal", "op": norm, "in": "flat"},
+            {"name": "z", "op": "fc", "in": "normal", "size": 3},
+            {"name": "p", "op": "softmax", "in": "z"},
+            {"name": "loss", "op": "softmax_cross_entropy", "in": ["z", "y"]},
+        ],
+        "train": {
+            "minimize": "loss",
+            "epochs": 3,
+            "optimizer": optimizer,
+            "publish": publish,
+            **more,
+        },
+        "predict": {"outputs": ["p"]},
+    }
+    if table == "timed":
+        content["inputs"]["time"] = "int64[batch]"
+    file = folder / f"{name}.yaml"
+    file.write_text(json.dumps(content))
+    placer.compile(file, folder / name)
+    return folder / name
+
+
+def run(build, folder, **options):
+    """Run a build that publishes to a folder; return what a reader has read meanwhile."""
+    follower = Follower(folder)
+    given = {"publish": folder, **options}
+    run_in_threads(build, replace(ALL, **given), watch=follower)
+    return follower
+
+
+@pytest.mark.parametrize(
+    ("table", "at_once", "workers"),
+    slow_but(
+        [("counted", True, 2), ("counted", False, 2), ("full", False, 1)],
+        product(TABLES, (True, False), (1, 2)),
+    ),
+)
+def test_a_reader_has_the_parameters_and_rows_of_each_step(
+    tmp_path, table, at_once, workers
+):
+    """A checkpoint of the same step reads the tables once, for both."""
+    built = build(tmp_path, table=table, workers=workers)
+    kept = tmp_path / "kept"
+    saves = {"checkpoint": kept} if at_once else {"checkpoint_every": None}
+    saves |= {} if at_once else {"checkpoint_keep": None}
+    follower = run(built, tmp_path / "serving", **saves)
+    if not at_once:
+        other = build(tmp_path, "other", table=table, workers=workers)
+        run(other, tmp_path / "again", checkpoint=kept)
+    follower.check(kept)
+    assert follower.warnings == []
+    assert follower.kinds[0] == (True, 1)
+    # A publication may wait for the one before, but the end of the run is published.
+    assert follower.kinds[-1][1] == 12
+    if table == "counted" and at_once:
+        assert sum(event.removed for event in follower.events) > 0
+
+
+def test_asynchronous_workers_publish(tmp_path):
+    built = build(tmp_path, table="counted", workers=2, update="async")
+    follower = run(built, tmp_path / "serving", checkpoint=tmp_path / "kept")
+    last = max(follower.states)
+    step, params, tables = follower.states[last]
+    wanted, rows = content_of(tmp_path / "kept" / f"step-{step:06d}")
+    assert tables == rows
+    assert all((params[name] == array).all() for name, array in wanted.items())
+
+
+def test_a_model_without_tables_publishes_its_parameters(tmp_path):
+    build(tmp_path)
+    spec = json.loads((tmp_path / "b.yaml").read_text())
+    spec["inputs"] = {"x": "float32[batch, 4]", "y": "int32[batch]"}
+    spec["graph"][1] = {"name": "flat", "op": "flatten", "in": "x"}
+    del spec["graph"][0]
+    (tmp_path / "dense.yaml").write_text(json.dumps(spec))
+    placer.compile(tmp_path / "dense.yaml", built := tmp_path / "dense")
+    follower = run(built, tmp_path / "serving", checkpoint=tmp_path / "kept")
+    follower.check(tmp_path / "kept")
+
+
+def test_a_resumed_run_goes_on_with_a_delta_of_the_same_step(tmp_path):
+    built, kept = build(tmp_path, table="counted"), tmp_path / "kept"
+    serving = tmp_path / "serving"
+    first = run(built, serving, checkpoint=kept, steps=5)
+    assert first.kinds[-1] == (False, 5)
+    follower = run(built, serving, checkpoint=kept, resume=kept)
+    assert follower.kinds[0][0] is False
+    follower.check(kept)
+    # Nothing is left to train, and the step is published.
+    assert run(built, serving, checkpoint=kept, resume=kept).events == []
+
+
+def test_a_run_that_goes_back_begins_with_a_base(tmp_path):
+    built, kept = build(tmp_path, table="counted"), tmp_path / "kept"
+    serving = tmp_path / "serving"
+    run(built, serving, checkpoint=kept, steps=5)
+    number = list_publications(serving)[-1].number
+    resumed = {"resume": kept / "step-000003", "checkpoint": tmp_path / "again"}
+    follower = run(built, serving, **resumed)
+    assert follower.events[0].is_base
+    assert follower.events[0].number == number + 1
+    state = follower.served.state
+    assert (state.step, state.epoch) == (12, 3)
+    follower.check(tmp_path / "again")
+
+
+def test_nothing_left_to_train_is_published_once(tmp_path):
+    built, kept = build(tmp_path), tmp_path / "kept"
+    run(built, tmp_path / "first", checkpoint=kept)
+    follower = run(built, tmp_path / "second", checkpoint=kept, resume=kept)
+    assert follower.kinds == [(True, 12)]
+
+
+def test_shrunk_tables_are_a_base(tmp_path):
+    built, kept = build(tmp_path, table="counted"), tmp_path / "kept"
+    run(built, tmp_path / "serving", checkpoint=kept, steps=5)
+    options = {"checkpoint": tmp_path / "again", "resume": kept, "shrink": True}
+    follower = run(built, tmp_path / "serving", **options)
+    assert follower.events[0].is_base
+    follower.check(tmp_path / "again")
+
+
+def test_bases_follow_the_setting_and_old_ones_go(tmp_path):
+    built = build(tmp_path, publish={"every": "epoch", "base": 2, "keep": 1})
+    follower = run(built, tmp_path / "serving", checkpoint=tmp_path / "kept")
+    assert follower.kinds == [(True, 4), (False, 8), (True, 12)]
+    listed = list_publications(tmp_path / "serving")
+    assert [(each.number, each.is_base) for each in listed] == [(3, True)]
+
+
+def test_nodes_without_the_folder_send_their_files(tmp_path, monkeypatch):
+    share = publications.share_folder
+
+    def hidden(execution, folder, what):
+        name, sees = share(execution, folder, what)
+        return name, sees and execution.is_control
+
+    monkeypatch.setattr(publications, "share_folder", hidden)
+    built = build(tmp_path, table="counted", workers=2)
+    follower = run(built, tmp_path / "serving", checkpoint=tmp_path / "kept")
+    follower.check(tmp_path / "kept")
+
+
+def test_a_publication_that_cannot_be_written_is_followed_by_a_base(
+    tmp_path, monkeypatch
+):
+    built = build(tmp_path, table="counted", publish={"every": "epoch"})
+    finish, calls = published_files.RowsFile.finish, []
+
+    def fails_once(file):
+        calls.append(file)
+        if len(calls) == 3:  # in the second publication
+            raise OSError(28, "No space left on device")
+        return finish(file)
+
+    monkeypatch.setattr(published_files.RowsFile, "finish", fails_once)
+    kept = tmp_path / "kept"
+    follower = run(built, tmp_path / "serving", checkpoint=kept)
+    (warning,) = follower.warnings
+    assert "the publication of step 8 could not be written: ps:" in warning
+    assert "No space left on device; the run continues" in warning
+    assert follower.kinds == [(True, 4), (True, 12)]
+    follower.check(kept)
+    assert not [*(tmp_path / "serving").glob(".*")]
+
+
+def test_a_run_whose_last_publication_failed_fails(tmp_path, monkeypatch):
+    built = build(tmp_path, publish={"every": "epoch"})
+
+    def fails(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(publications, "commit", fails)
+    with pytest.raises(RunError, match="of step 12 could not be written: No space"):
+        run(built, tmp_path / "serving", checkpoint=tmp_path / "kept")
+
+
+def test_values_that_are_not_finite_are_not_published(tmp_path):
+    built = build(tmp_path, optimizer={"op": "sgd", "learning_rate": 1e38})
+    with pytest.raises(RunError, match="not finite"):
+        run(built, tmp_path / "serving", checkpoint=tmp_path / "kept")
+    assert all(each.step < 3 for each in list_publications(tmp_path / "serving"))
+
+
+def test_a_folder_has_one_writer_and_one_model(tmp_path):
+    built, serving = build(tmp_path), tmp_path / "serving"
+    with (
+        publishing_locked(serving),
+        pytest.raises(CheckpointError, match="another run"),
+    ):
+        run(built, serving, checkpoint=tmp_path / "kept", steps=1)
+    run(built, serving, checkpoint=tmp_path / "kept", steps=1)
+    (tmp_path / "other").mkdir()
+    spec = json.loads((tmp_path / "b.yaml").read_text())
+    spec["graph"][3]["size"] = 4
+    spec["name"] = "published"
+    (tmp_path / "c.yaml").write_text(json.dumps(spec))
+    placer.compile(tmp_path / "c.yaml", tmp_path / "c")
+    with pytest.raises(CheckpointError, match=r"another model: \w+.py differs"):
+        run(tmp_path / "c", serving, checkpoint=tmp_path / "other", steps=1)
+
+
+def test_incomplete_publications_of_a_killed_run_are_removed(tmp_path):
+    left = publishing_folder.temporary_folder(tmp_path, 3, "ab12")
+    left.mkdir()
+    with publishing_locked(tmp_path):
+        assert not left.exists()
+
+
+def test_a_run_without_publications_meets_as_often_as_before(tmp_path, monkeypatch):
+    build(tmp_path)
+    spec = json.loads((tmp_path / "b.yaml").read_text())
+    del spec["train"]["publish"]
+    (tmp_path / "plain.yaml").write_text(json.dumps(spec))
+    placer.compile(tmp_path / "plain.yaml", plain := tmp_path / "plain")
+    monkeypatch.delattr(publications, "barrier")
+    run_in_threads(plain, replace(ALL, checkpoint=tmp_path / "kept"))

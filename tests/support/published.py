@@ -1,0 +1,89 @@
+"""Reads the publications of a run while it goes on, and compares them with checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.testing import assert_array_equal
+
+from placer.checkpoint.reading import Checkpoint
+from placer.publishing.served import Served, Table, load, look_up_rows
+from placer.runtime.control.events import Event, PublicationWritten
+from placer.runtime.saving.row_files import read_partitions
+
+
+class Follower:
+    """A reader that refreshes at each publication, as the `watch` of a run.
+
+    `states` has the parameters and the rows of each publication, by its number.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.served: Served | None = None
+        self.events: list[PublicationWritten] = []
+        self.warnings: list[str] = []
+        self.states: dict[int, tuple[int, dict[str, Any], dict[str, Any]]] = {}
+
+    def __call__(self, event: Event) -> None:
+        if type(event).__name__ == "NodeWarning":
+            self.warnings.append(event.message)
+        if not isinstance(event, PublicationWritten):
+            return
+        self.events.append(event)
+        if self.served is None:
+            self.served = load(self.folder)
+        state = self.served.refresh()
+        assert (state.number, state.step) == (event.number, event.step)
+        params, tables = self.served.current()
+        rows = {name: rows_of_table(table) for name, table in tables.items()}
+        self.states[state.number] = state.step, params, rows
+
+    def check(self, checkpoints: Path) -> None:
+        """Compare each publication with the checkpoint of its step."""
+        assert self.states
+        for step, params, tables in self.states.values():
+            wanted, rows = content_of(checkpoints / f"step-{step:06d}")
+            assert params.keys() == wanted.keys()
+            for name, array in wanted.items():
+                assert_array_equal(params[name], array, name)
+            assert tables == rows, step
+
+    @property
+    def kinds(self) -> list[tuple[bool, int]]:
+        """Whether each publication was a base, and its step."""
+        return [(event.is_base, event.step) for event in self.events]
+
+
+def rows_of_table(table: Table) -> dict[int, tuple[float, ...]]:
+    """Return all rows of a table by key."""
+    keys = table.keys
+    if table.changes is not None:
+        keys = np.union1d(keys, table.changes.keys)
+    nan = look_up_rows(
+        table, keys, lambda absent: np.full((absent.size, table.rows.shape[1]), np.nan)
+    )
+    there = ~np.isnan(nan).any(axis=1)
+    rows = map(tuple, nan[there].tolist())
+    return dict(zip(keys[there].tolist(), rows, strict=True))
+
+
+def content_of(checkpoint: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the parameters of a checkpoint, and the rows of its tables by key."""
+    opened = Checkpoint(checkpoint)
+    params = {}
+    for name, stored in opened.manifest.parameters.items():
+        array = np.empty(stored.shape, stored.dtype)
+        view = array.reshape(-1).view(np.uint8).data
+        opened.read(opened.wanted(name, stored.evaluation, 0, view))
+        params[name] = array
+    tables: dict[str, Any] = {}
+    for table, stored in opened.manifest.sparse.items():
+        numbers = ((table, number) for number in range(stored.partitions))
+        tables[table] = {}
+        for arrays in read_partitions(opened, numbers, ("keys", "values"), finite=True):
+            rows = map(tuple, arrays["values"][:, : stored.dim].tolist())
+            tables[table] |= zip(arrays["keys"].tolist(), rows, strict=True)
+    return params, tables
