@@ -9,6 +9,11 @@ import numpy as np
 from numpy.testing import assert_array_equal
 
 from placer.checkpoint.reading import Checkpoint
+from placer.checkpoint.writing import write_tensors
+from placer.publishing.code import prepare_code
+from placer.publishing.folder import commit, temporary_folder
+from placer.publishing.manifest import PARAMETERS, Publication, PublishedTable
+from placer.publishing.rows_file import RowsFile, write_removed
 from placer.publishing.served import Served, Table, load, look_up_rows
 from placer.runtime.control.events import Event, PublicationWritten
 from placer.runtime.saving.row_files import read_partitions
@@ -87,3 +92,58 @@ def content_of(checkpoint: Path) -> tuple[dict[str, Any], dict[str, Any]]:
             rows = map(tuple, arrays["values"][:, : stored.dim].tolist())
             tables[table] |= zip(arrays["keys"].tolist(), rows, strict=True)
     return params, tables
+
+
+CODE = {"model.py": b"model = 1\n", "served.py": b"", "ops/a.py": b"one"}
+
+
+class Publisher:
+    """Writes publications of one table `t` of rows of `dim` numbers, from Python dicts."""
+
+    def __init__(self, folder: Path, dim: int = 3) -> None:
+        self.folder, self.dim, self.before = folder, dim, None
+        folder.mkdir(exist_ok=True)
+        self.code = prepare_code(folder, CODE, [])
+
+    def publish(self, rows, removed=(), *, is_base=False, step=None, **changes):
+        """Write the next publication; return its folder."""
+        before = self.before
+        number = before.number + 1 if before else 1
+        is_base = is_base or before is None
+        temporary = temporary_folder(self.folder, number, "test")
+        temporary.mkdir()
+        files, names, gone = {}, [], []
+        parts = [sorted(rows)[i::2] for i in range(2)]
+        for part, keys in enumerate(parts):
+            name = f"t.ps-{part}.parquet"
+            with RowsFile(temporary / name, self.dim, "float32", "int64") as file:
+                values = np.array([rows[key] for key in keys], np.float32)
+                values = values.reshape(-1, self.dim)
+                file.add(np.array(keys, np.uint64), values)
+                files[name] = file.finish()
+            names.append(name)
+        if removed and not is_base:
+            keys = np.array(sorted(removed), np.uint64)
+            path = temporary / "t.ps-0.removed.parquet"
+            files[path.name] = write_removed(path, "int64", keys)
+            gone.append(path.name)
+        parameters = {"w": np.array([number], np.float32)}
+        files[PARAMETERS] = write_tensors(temporary, PARAMETERS, parameters)
+        counts = len(rows), len(removed) if gone else 0
+        table = PublishedTable(self.dim, "float32", (*names,), (*gone,), *counts)
+        fields = {
+            "number": number,
+            "id": f"id-{number}",
+            "before": before.number if before else None,
+            "before_id": before.id if before else "",
+            "base": number if is_base else before.base,
+            "step": 10 * number if step is None else step,
+            "epoch": 1,
+            "newest": None,
+            "written": 1.5,
+            "code": self.code,
+            "tables": {"t": table},
+            "files": files,
+        }
+        self.before = Publication(**{**fields, **changes})
+        return commit(self.folder, temporary, self.before)
