@@ -20,13 +20,14 @@ from pathlib import Path
 
 import numpy as np
 
-from placer.checkpoint.manifest import Stored
 from placer.checkpoint.writing import write_tensors
+from placer.plan.settings.sparse.table import SparseTable as Settings
 from placer.publishing.code import prepare_code
 from placer.publishing.folder import commit, temporary_folder
 from placer.publishing.manifest import PARAMETERS, Publication, PublishedTable
 from placer.publishing.rows_file import RowsFile
 from placer.publishing.served import Served, load, look_up_rows
+from placer.tables.sparse.table import SparseTable
 
 BATCH = 1 << 16
 CODE = {"model.py": b"", "prepare.py": b""}
@@ -37,54 +38,86 @@ def keys_of(numbers: np.ndarray) -> np.ndarray:
     return numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
 
 
-def publish(folder: Path, number: int, rows: np.ndarray, dim: int, base: int) -> int:
-    """Write a publication of these rows; return the bytes of its rows."""
-    code = prepare_code(folder, CODE, [])
-    temporary = temporary_folder(folder, number, "bench")
-    temporary.mkdir()
-    with RowsFile(temporary / "t.parquet", dim, "float32", "int64") as file:
-        for low in range(0, rows.size, BATCH):
-            some = rows[low : low + BATCH]
-            values = np.full((some.size, dim), number, np.float32)
-            values[:, 0] = some % 1000
-            file.add(keys_of(some), values)
-        stored = file.finish()
-    files: dict[str, Stored] = {"t.parquet": stored}
-    files[PARAMETERS] = write_tensors(
-        temporary, PARAMETERS, {"w": np.full(1000, number, np.float32)}
-    )
-    table = PublishedTable(dim, "float32", ("t.parquet",), (), rows.size, 0)
-    commit(
-        folder,
-        temporary,
-        Publication(
-            number=number,
-            id=str(number),
-            before=number - 1 or None,
-            before_id=str(number - 1) if number > 1 else "",
-            base=base,
-            step=number,
-            epoch=1,
-            newest=None,
-            written=time.time(),
-            code=code,
-            tables={"t": table},
-            files=files,
-        ),
-    )
-    return stored.nbytes
+class Training:
+    """A table that is trained and published, without a model around it."""
+
+    def __init__(self, folder: Path, dim: int, rows: int) -> None:
+        self.folder, self.dim, self.number, self.step = folder, dim, 0, 0
+        settings = Settings(name="t", dim=dim, rule="sgd", partitions=256)
+        self.table = SparseTable(settings, 0)
+        self.code = prepare_code(folder, CODE, [])
+        for low in range(0, rows, 16 * BATCH):
+            self.train(np.arange(low, min(low + 16 * BATCH, rows)))
+
+    def train(self, numbers: np.ndarray) -> None:
+        """Train the rows of some keys in a step."""
+        self.step += 1
+        gradients = np.ones((numbers.size, self.dim), np.float32)
+        keys = keys_of(numbers)
+        self.table.push(keys, gradients, learning_rate=0.1, step=self.step)
+
+    def publish(self) -> tuple[int, float]:
+        """Publish the rows of the last step, or all. Return the bytes, and the seconds of the
+        scan for rows."""
+        self.number += 1
+        is_base = self.number == 1
+        temporary = temporary_folder(self.folder, self.number, "bench")
+        temporary.mkdir()
+        scan, count = 0.0, 0
+        with (
+            RowsFile(temporary / "t.parquet", self.dim, "float32", "int64") as file,
+            self.table.begin_save(
+                since=None if is_base else self.step, values_only=True
+            ) as save,
+        ):
+            begin = time.thread_time()
+            for _, arrays in save.partitions():
+                scan += time.thread_time() - begin
+                file.add(arrays["keys"], arrays["values"])
+                begin = time.thread_time()
+            count = file.rows
+            stored = file.finish()
+        values = {"w": np.full(1000, self.number, np.float32)}
+        files = {
+            "t.parquet": stored,
+            PARAMETERS: write_tensors(temporary, PARAMETERS, values),
+        }
+        before = self.number - 1
+        commit(
+            self.folder,
+            temporary,
+            Publication(
+                number=self.number,
+                id=str(self.number),
+                before=before or None,
+                before_id=str(before or ""),
+                base=1,
+                step=self.step,
+                epoch=1,
+                newest=None,
+                written=time.time(),
+                code=self.code,
+                tables={
+                    "t": PublishedTable(
+                        self.dim, "float32", ("t.parquet",), (), count, 0
+                    )
+                },
+                files=files,
+            ),
+        )
+        return stored.nbytes, scan
 
 
-def nanoseconds(served: Served, keys: np.ndarray) -> float:
-    """Return the median time of a look-up of one key."""
+def nanoseconds(served: Served, keys: np.ndarray) -> tuple[float, float]:
+    """Return the median times of a look-up of one key, without and with the changes."""
     table = served.current()[1]["t"]
-
-    def once() -> float:
-        begin = time.perf_counter()
-        look_up_rows(table, keys, lambda absent: 0.0)
-        return (time.perf_counter() - begin) / keys.size * 1e9
-
-    return statistics.median(once() for _ in range(9))
+    times: tuple[list[float], list[float]] = [], []
+    for _ in range(15):
+        for of, which in zip(times, (table._replace(changes=None), table), strict=True):
+            begin = time.perf_counter()
+            look_up_rows(which, keys, lambda absent: 0.0)
+            of.append((time.perf_counter() - begin) / keys.size * 1e9)
+    return statistics.median(times[0]), statistics.median(times[1])
 
 
 def follow(folder: Path) -> None:
@@ -133,8 +166,9 @@ def main() -> None:
     folder, random = given.folder, np.random.default_rng(0)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    training = Training(folder, given.dim, given.rows)
     begin = time.perf_counter()
-    publish(folder, 1, np.arange(given.rows), given.dim, 1)
+    training.publish()
     wrote = time.perf_counter() - begin
     served = load(folder)
     loaded = time.perf_counter() - begin - wrote
@@ -142,34 +176,35 @@ def main() -> None:
         f"base of {given.rows:,} rows: written in {wrote:.1f} s, loaded in {loaded:.1f} s"
     )
     wanted = keys_of(random.integers(0, given.rows, 1 << 16))
-    plain = nanoseconds(served, wanted)
     command = [sys.executable, __file__, str(folder), "--follow"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
         assert reader.stdout is not None
         reader.stdout.readline()
         for number in range(2, 7):
-            changed = random.permutation(given.rows)[: given.changed]
+            training.train(random.permutation(given.rows)[: given.changed])
             begin = time.time()
-            nbytes = publish(folder, number, changed, given.dim, 1)
+            nbytes, scan = training.publish()
             written = time.time() - begin
             seen = json.loads(reader.stdout.readline())["seen"] - begin
             waited = longest_wait(served, given.rows)
-            ratio = nanoseconds(served, wanted) / plain
+            plain, changed = nanoseconds(served, wanted)
             size = nbytes / given.changed
             print(
                 f"delta {number}: {size:.1f} bytes a row"
-                f" ({size / (8 + 4 * given.dim):.3f} of 8 + 4 dim),"
+                f" ({size / (8 + 4 * given.dim):.3f} of 8 + 4 dim), scan {scan:.3f} s,"
                 f" written after {written:.2f} s, seen after {seen:.2f} s;"
-                f" look-ups {plain:.0f} ns, {ratio:.2f} of that with changes;"
+                f" look-ups {plain:.0f} ns, {changed / plain:.2f} of that with changes;"
                 f" longest request {waited:.1f} ms",
                 flush=True,
             )
-        # Changes of more than a twentieth of the rows are merged.
-        changed = random.permutation(given.rows)[: given.rows // 15]
-        publish(folder, 7, changed, given.dim, 1)
-        waited = longest_wait(served, given.rows)
-        print(f"merge of {changed.size:,} rows: longest request {waited:.1f} ms")
         reader.kill()
+    # Changes of more than a twentieth of the rows are merged.
+    training.train(random.permutation(given.rows)[: given.rows // 15])
+    training.publish()
+    begin = time.perf_counter()
+    waited = longest_wait(served, given.rows)
+    merged = time.perf_counter() - begin
+    print(f"merge in {merged:.1f} s: longest request {waited:.1f} ms")
 
 
 if __name__ == "__main__":

@@ -26,8 +26,10 @@ import pyarrow.parquet as pq
 Array = np.ndarray[Any, Any]
 _CHUNK = 4 << 20
 """The number of bytes of each checksum."""
-_PIECE = 1 << 16
+_PIECE = 1 << 15
 """The number of rows that are read or moved at a time, so that other threads can run."""
+_FEW = 3
+"""Changes have 8 times as many buckets as rows: most keys are not among them."""
 _MERGED = 20
 """Changes are merged into a table if they are more than its rows divided by this number."""
 _TRIES = 5
@@ -50,6 +52,7 @@ class Table(NamedTuple):
         shift: the bucket of a hash is `hash >> shift`.
         rows: of shape [n, dim].
         gone: bool[n]: the keys that were removed. Only in `changes`.
+        used: bool[buckets]: the buckets that have rows. Only in `changes`.
         changes: rows that replace those of the table.
     """
 
@@ -58,6 +61,7 @@ class Table(NamedTuple):
     shift: np.uint64
     rows: Array
     gone: Array | None = None
+    used: Array | None = None
     changes: Table | None = None
 
 
@@ -71,9 +75,12 @@ def hash_keys(keys: Array) -> Array:
     return hashed
 
 
-def make_buckets(hashed: Array) -> tuple[Array, np.uint64]:
-    """Return `starts` and `shift` of a table for sorted hashes."""
-    bits = max(1, (hashed.size - 1).bit_length())
+def make_buckets(hashed: Array, more: int = 0) -> tuple[Array, np.uint64]:
+    """Return `starts` and `shift` of a table for sorted hashes.
+
+    The buckets are as many as the rows, up to a factor of 2, times 2 to the power of `more`.
+    """
+    bits = max(1, (hashed.size - 1).bit_length()) + more
     shift = np.uint64(64 - bits)
     kind = np.int32 if hashed.size < 1 << 31 else np.int64
     starts = np.zeros((1 << bits) + 1, kind)
@@ -100,7 +107,7 @@ def load_table(paths: str | Sequence[str]) -> Table:
                 batch.column(0).to_numpy().view(np.uint64)
             )
             start += batch.num_rows
-    hashed = hash_keys(keys)
+    hashed = _hash_in_pieces(keys)
     order = np.argsort(hashed)
     starts, shift = make_buckets(hashed[order])
     at = np.empty(count, np.int64)
@@ -117,9 +124,13 @@ def load_table(paths: str | Sequence[str]) -> Table:
     return Table(keys[order], starts, shift, rows)
 
 
-def find_keys(table: Table, keys: Array) -> Array:
-    """Return the row of each key, uint64[n], or -1: int64[n]."""
-    buckets = (hash_keys(keys) >> table.shift).astype(np.int64)
+def find_keys(table: Table, keys: Array, hashed: Array | None = None) -> Array:
+    """Return the row of each key, uint64[n], or -1: int64[n].
+
+    `hashed` are the hashes of the keys, if they are known.
+    """
+    hashed = hash_keys(keys) if hashed is None else hashed
+    buckets = (hashed >> table.shift).view(np.int64)
     at = table.starts[buckets].astype(np.int64)
     stops = table.starts[buckets + 1]
     found = np.full(keys.size, -1, np.int64)
@@ -148,21 +159,34 @@ def look_up_rows(table: Table, keys: Any, absent: Callable[[Array], Any]) -> Arr
     """
     keys = np.asarray(keys)
     wanted = as_bits(keys).reshape(-1)
-    at = find_keys(table, wanted)
+    hashed = hash_keys(wanted)
+    at = find_keys(table, wanted, hashed)
     out = np.empty((wanted.size, table.rows.shape[1]), table.rows.dtype)
     missing = at < 0
     if table.rows.size:
         np.take(table.rows, at, axis=0, out=out, mode="clip")
     if table.changes is not None:
-        changed = find_keys(table.changes, wanted)
-        new = np.flatnonzero(changed >= 0)
+        new, changed = _find_changed(table.changes, wanted, hashed)
         if new.size:
             assert table.changes.gone is not None
-            out[new] = table.changes.rows[changed[new]]
-            missing[new] = table.changes.gone[changed[new]]
+            out[new] = table.changes.rows[changed]
+            missing[new] = table.changes.gone[changed]
     if missing.any():
         out[missing] = absent(wanted[missing])
     return out.reshape(*keys.shape, table.rows.shape[1])
+
+
+def _find_changed(changes: Table, keys: Array, hashed: Array) -> tuple[Array, Array]:
+    """Return the positions of the keys that have changed, and their rows in `changes`.
+
+    Most keys have not: their bucket is empty.
+    """
+    assert changes.used is not None
+    buckets = (hashed >> changes.shift).view(np.int64)
+    near = np.flatnonzero(changes.used.take(buckets))
+    found = find_keys(changes, keys[near], hashed[near])
+    is_changed = found >= 0
+    return near[is_changed], found[is_changed]
 
 
 def as_bits(keys: Array) -> Array:
@@ -196,40 +220,66 @@ def change_table(table: Table, removed: Array, keys: Array, rows: Array) -> Tabl
     values[removed.size : removed.size + keys.size] = rows
     if before is not None:
         values[removed.size + keys.size :] = before.rows[stays]
-    hashed = hash_keys(changed)
+    hashed = _hash_in_pieces(changed)
     order = np.argsort(hashed)
-    starts, shift = make_buckets(hashed[order])
-    changes = Table(changed[order], starts, shift, values[order], gone[order])
+    starts, shift = make_buckets(hashed[order], _FEW)
+    used = starts[:-1] < starts[1:]
+    changes = Table(changed[order], starts, shift, values[order], gone[order], used)
     if changed.size * _MERGED > table.keys.size:
         return _merged(table, changes)
     return table._replace(changes=changes)
 
 
 def _merged(table: Table, changes: Table) -> Table:
-    """Return a table with changes instead of its own."""
+    """Return a table with changes instead of its own, made in pieces."""
     assert changes.gone is not None
-    stays = np.ones(table.keys.size, bool)
-    at = find_keys(table, changes.keys)
-    stays[at[at >= 0]] = False
-    new = ~changes.gone
-    old_hashes, new_hashes = hash_keys(table.keys), hash_keys(changes.keys[new])
-    before = np.cumsum(stays)  # old rows that stay, up to and with each row
-    # The position of each new row is its own number, and the old rows with smaller hashes.
-    position = np.searchsorted(old_hashes, new_hashes)
-    older = np.concatenate([[0], before])[position]
-    targets = older + np.arange(new_hashes.size)
-    count = int(stays.sum()) + new_hashes.size
-    is_new = np.zeros(count, bool)
-    is_new[targets] = True
+    size, new = table.keys.size, np.flatnonzero(~changes.gone)
+    hashes = _hash_in_pieces(changes.keys)[new]
+    at = _find_in_pieces(table, changes.keys)
+    replaced = np.sort(at[at >= 0])
+    count = size - replaced.size + new.size
     keys = np.empty(count, np.uint64)
     rows = np.empty((count, table.rows.shape[1]), table.rows.dtype)
-    keys[targets], rows[targets] = changes.keys[new], changes.rows[new]
-    kept, places = np.flatnonzero(stays), np.flatnonzero(~is_new)
-    for low in range(0, kept.size, _PIECE):
-        some, to = kept[low : low + _PIECE], places[low : low + _PIECE]
-        keys[to], rows[to] = table.keys[some], table.rows[some]
-    starts, shift = make_buckets(hash_keys(keys))
+    hashed = np.empty(count, np.uint64)
+    end = first = 0
+    for low in range(0, max(size, 1), _PIECE):
+        high = min(low + _PIECE, size)
+        old = hash_keys(table.keys[low:high])
+        # The new rows whose hashes come before those of the next piece.
+        last = new.size
+        if high < size:
+            last = int(
+                np.searchsorted(hashes, hash_keys(table.keys[high : high + 1]))[0]
+            )
+        stays = np.ones(high - low, bool)
+        between = np.searchsorted(replaced, (low, high))
+        stays[replaced[between[0] : between[1]] - low] = False
+        kept, added = low + np.flatnonzero(stays), new[first:last]
+        both = np.concatenate([old[stays], hashes[first:last]])
+        order, stop = np.argsort(both), end + both.size
+        is_new = order >= kept.size
+        from_old, from_new = kept[order[~is_new]], added[order[is_new] - kept.size]
+        for out, old_rows, new_rows in (
+            (keys[end:stop], table.keys, changes.keys),
+            (rows[end:stop], table.rows, changes.rows),
+        ):
+            out[~is_new], out[is_new] = old_rows[from_old], new_rows[from_new]
+        hashed[end:stop] = both[order]
+        end, first = stop, last
+    starts, shift = make_buckets(hashed)
     return Table(keys, starts, shift, rows)
+
+
+def _hash_in_pieces(keys: Array) -> Array:
+    parts = [hash_keys(keys[i : i + _PIECE]) for i in range(0, keys.size, _PIECE)]
+    return np.concatenate([np.empty(0, np.uint64), *parts])
+
+
+def _find_in_pieces(table: Table, keys: Array) -> Array:
+    pieces = (keys[i : i + _PIECE] for i in range(0, keys.size, _PIECE))
+    return np.concatenate(
+        [np.empty(0, np.int64), *(find_keys(table, k) for k in pieces)]
+    )
 
 
 class State(NamedTuple):
