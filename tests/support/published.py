@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.testing import assert_array_equal
 
+import placer
 from placer.checkpoint.reading import Checkpoint
 from placer.checkpoint.writing import write_tensors
 from placer.publishing.code import prepare_code
@@ -17,6 +19,56 @@ from placer.publishing.rows_file import RowsFile, write_removed
 from placer.publishing.served import Served, Table, load, look_up_rows
 from placer.runtime.control.events import Event, PublicationWritten
 from placer.runtime.saving.row_files import read_partitions
+
+TABLES = {
+    "always": {},
+    "counted": {"admit": {"count": 2}, "forget": {"unseen_steps": 2, "every": 2}},
+    "full": {"capacity": 24, "admit": {"bloom": {"count": 2, "bytes": 4096}}},
+    "timed": {"forget": {"unseen_seconds": 9, "time": "time", "every": 2}},
+}
+
+
+def build_published(folder, name="b", *, table="always", workers=1, servers=2, **more):
+    rng = np.random.default_rng(0)
+    keys = rng.zipf(1.3, (64, 3)).astype(np.uint64) * np.uint64(2**60 + 1)
+    y, time = rng.integers(0, 3, 64).astype(np.int32), 1000 + np.arange(64)
+    x = rng.random((64, 4), np.float32)
+    np.savez(folder / "rows.npz", keys=keys.view("i8"), y=y, time=time, x=x)
+    publish = {"every": 1, "keep": 99, **more.pop("publish", {})}
+    update = more.pop("update", "sync")
+    norm = "batch_norm" if update == "sync" else "layer_norm"
+    optimizer = {"op": "adam", "learning_rate": 0.05, "update": update}
+    embedding = {"op": "embedding", "sparse": True, "dim": 4, "partitions": 8}
+    embedding |= TABLES[table]
+    kinds = {"worker": workers, "ps": servers}
+    content = {
+        "name": "published",
+        "nodes": {kind: {"count": n} for kind, n in kinds.items() if n},
+        "inputs": {"keys": "int64[batch, 3]", "y": "int32[batch]"},
+        "data": {"train": {"source": "npz:rows.npz", "batch": 16}},
+        "graph": [
+            {"name": "emb", "in": "keys", **embedding},
+            {"name": "flat", "op": "flatten", "in": "emb"},
+            {"name": "normal", "op": norm, "in": "flat"},
+            {"name": "z", "op": "fc", "in": "normal", "size": 3},
+            {"name": "p", "op": "softmax", "in": "z"},
+            {"name": "loss", "op": "softmax_cross_entropy", "in": ["z", "y"]},
+        ],
+        "train": {
+            "minimize": "loss",
+            "epochs": 3,
+            "optimizer": optimizer,
+            "publish": publish,
+            **more,
+        },
+        "predict": {"outputs": ["p"]},
+    }
+    if table == "timed":
+        content["inputs"]["time"] = "int64[batch]"
+    file = folder / f"{name}.yaml"
+    file.write_text(json.dumps(content))
+    placer.compile(file, folder / name)
+    return folder / name
 
 
 class Follower:
