@@ -97,7 +97,8 @@ class Publications:
             for part, (holder, table, index) in enumerate(parameter.holders)
         ]
         self._run, self._sees_folder, self._code = "", True, ""
-        self._next_is_base, self._is_deferred, self._count = True, False, 0
+        self._next_is_base, self._count = True, 0
+        self._is_deferred = self._has_waited = False
         self._last_time = time.monotonic()
 
     def begin(self, progress: Progress | None, *, is_changed: bool) -> None:
@@ -170,11 +171,11 @@ class Publications:
         """
         if step == 0 or (step, workers) == self.last:
             return None
-        if waits:
+        if waits or self._has_waited:  # a checkpoint after each step must not stop them
             self._thread.wait()
         decided = self._decide()
+        self._has_waited = self._is_deferred = decided is None
         if decided is None:
-            self._is_deferred = True
             return None
         self.last, self.id = (step, workers), decided.id
         self._count += 1

@@ -15,6 +15,7 @@ import placer
 from placer.errors import CheckpointError, RunError
 from placer.publishing import folder as publishing_folder
 from placer.publishing.folder import list_publications, publishing_locked
+from placer.publishing.served import load
 from placer.runtime.control.options import Options
 from placer.runtime.process.threads import run_in_threads
 from placer.runtime.saving import publications, published_files
@@ -219,3 +220,25 @@ def test_a_run_without_publications_meets_as_often_as_before(tmp_path, monkeypat
     placer.compile(tmp_path / "plain.yaml", plain := tmp_path / "plain")
     monkeypatch.delattr(publications, "barrier")
     run_in_threads(plain, replace(ALL, checkpoint=tmp_path / "kept"))
+
+
+def test_publications_follow_an_interval_of_time_and_the_end(tmp_path, monkeypatch):
+    """One that is due while files are written waits for a later step."""
+    monkeypatch.setattr(publications.Publications, "is_time", lambda publications: True)
+    built = build(tmp_path, table="counted", publish={"every": "30s"})
+    follower = run(built, tmp_path / "serving", checkpoint=tmp_path / "kept")
+    assert len(follower.events) > 2
+    assert follower.kinds[-1][1] == 12
+    follower.check(tmp_path / "kept")
+
+
+def test_a_run_that_is_stopped_publishes(tmp_path):
+    class Stops(placer.Callback):
+        def on_step(self, record):
+            return placer.STOP if record.step == 5 else None
+
+    built, serving = build(tmp_path, publish={"every": "1h"}), tmp_path / "serving"
+    options = {"in_process": True, "publish": serving, "callbacks": [Stops()]}
+    result = placer.launch(built, **options)
+    assert result.published == str(serving / "base-000001")
+    assert load(serving).state.step == result.steps < 12

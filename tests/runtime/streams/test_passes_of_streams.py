@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 from support.checkpointed import check_equal
+from support.published import Follower
 from support.streamed import build_stream, run_stream, stream_spec, write_file
 
 from placer.checkpoint.folder import (
@@ -494,3 +495,30 @@ def test_asynchronous_workers_meet_at_the_end_of_each_pass(tmp_path):
     assert set(newest(tmp_path).workers.values()) == {12}
     ends = [each for each in events if isinstance(each, Step) and each.epoch_metrics]
     assert [each.step for each in ends] == [5, 8, 12]
+
+
+def test_each_pass_of_a_stream_is_published(tmp_path):
+    """With an interval of time, the rows of a pass are published when the run waits."""
+    model = stream_spec(train={"publish": {"every": "pass", "keep": 99}})
+    model["predict"] = {"outputs": ["chance"]}
+    ops = model["graph"][0]["ops"]
+    ops.append({"name": "chance", "op": "sigmoid", "in": "logit"})
+    built = build_stream(tmp_path, model)
+    for number in (1, 2):
+        write_file(tmp_path, number, 22)
+    follower = Follower(tmp_path / "serving")
+    options = Options(
+        checkpoint=tmp_path / "kept",
+        resume=tmp_path / "kept",
+        publish=follower.folder,
+        until="now",
+    )
+    run_in_threads(built, options, watch=follower)
+    assert follower.kinds == [(True, 5), (False, 10)]
+    follower.check(tmp_path / "kept")
+    write_file(tmp_path, 3, 22)
+    run_in_threads(built, options, watch=follower)
+    assert follower.kinds[2:] == [(False, 15)]
+    assert follower.served.state.epoch == 3
+    run_in_threads(built, options, watch=follower)  # no file is new
+    assert len(follower.events) == 3
