@@ -79,6 +79,13 @@ class PlanStruct(
     """
 
 
+class Counted(PlanStruct, frozen=True):
+    """What is counted for keys besides their occurrences: scores or times, for some tables."""
+
+    what: Literal["scores", "times"]
+    tables: tuple[ValueName, ...]
+
+
 class EdgeValue(PlanStruct, frozen=True):
     """One value of an edge.
 
@@ -109,13 +116,13 @@ class EdgeValue(PlanStruct, frozen=True):
     numel: Size = 0
     flat: Flat | None = None
     """The range of the value in its group, if one side has layout F."""
-    table: ValueName | None = None
-    """The sparse table, for a value with one row per key."""
-    counted: tuple[Literal["scores", "times"], ...] = ()
-    """For keys: the statistics that travel with the keys and their counts."""
+    tables: tuple[ValueName, ...] = ()
+    """The sparse table, for a value with one row per key. Keys may be those of several tables."""
+    counted: tuple[Counted, ...] = ()
+    """For keys: what travels with the keys and their counts."""
     inputs: tuple[ValueName, ...] = ()
-    """For keys sent one step ahead: the names of the key inputs, followed by the inputs with
-    the time and score of each row."""
+    """For keys sent one step ahead: the names of the key inputs, followed for each table by the
+    inputs with the score and time of each row."""
 
     @property
     def size(self) -> int:

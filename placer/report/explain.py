@@ -223,7 +223,7 @@ def _sparse_table(build: BuildInfo, table: SparseTable) -> Iterator[str]:
     for line in describe_table(plan, table):
         yield f"  {line}"
     edges = (*plan.step_edges, *plan.evaluation_edges, *plan.prediction_edges)
-    moved = {v.operand for edge in edges for v in edge.values if v.table == name}
+    moved = {v.operand for edge in edges for v in edge.values if name in v.tables}
     yield from _messages(build, moved, "its rows, their keys and gradients are")
 
 

@@ -182,7 +182,8 @@ def _sent_bytes(
         total = sum(weights)
         for value, weight in zip(edge.values, weights, strict=True):
             owner = of_name.get(value.operand.partition(".")[0])
-            parameter_name = value.table or _parameter_of(step, value.operand, sizes)
+            parameter_name = next(iter(value.tables), None)
+            parameter_name = parameter_name or _parameter_of(step, value.operand, sizes)
             if parameter_name is not None:
                 owner = of_parameter.get(parameter_name, owner)
             if owner is not None and total:
@@ -192,7 +193,7 @@ def _sent_bytes(
 
 def _value_bytes(step: Graph, value: EdgeValue) -> int:
     """Return the bytes of a value of an edge for the whole batch."""
-    if value.table is not None:
+    if value.tables:
         keys = count_keys(step, value.operand, step.batch)
         return keys * row_bytes(step.tensor_type(value.operand))
     return TensorType(value.dtype, value.shape).nbytes(step.batch)

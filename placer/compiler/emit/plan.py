@@ -15,7 +15,13 @@ from placer.compiler.emit.programs import Programs
 from placer.compiler.emit.sparse import counted_with, plan_sparse_tables
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.if_training import is_output, resolve_if_training
-from placer.compiler.graph.keyed import ahead_of, count_keys, keys_of, row_bytes
+from placer.compiler.graph.keyed import (
+    ahead_of,
+    count_keys,
+    keys_of,
+    row_bytes,
+    tables_of,
+)
 from placer.compiler.graph.model import Model
 from placer.compiler.graph.structural_ops import OUTPUT
 from placer.compiler.memory.node_memory import MemoryEstimate
@@ -440,7 +446,7 @@ def _edge_value(
         whole=whole,
         at=at,
         numel=numel,
-        table=keys_of(graph, operand).attrs["table"] if kind.is_keyed else None,
+        tables=tables_of(graph, operand) if kind.is_keyed else (),
         counted=counted_with(graph, operand),
         inputs=keys_of(graph, operand).operands if is_ahead else (),
     )

@@ -12,7 +12,7 @@ from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.keyed import ahead_of, is_keyed, keys_of
 from placer.compiler.graph.stored_bytes import find_update, rule_of
 from placer.compiler.graph.structural_types import DISTINCT_KEYS
-from placer.plan.plan import SparseTable
+from placer.plan.plan import Counted, SparseTable
 from placer.plan.settings.sparse.sparse_keys import settings_of
 
 
@@ -59,15 +59,18 @@ def _hyper(table: Op, attrs: Any) -> dict[str, float]:
     return hyper
 
 
-def counted_with(graph: Graph, name: str) -> tuple[Literal["scores", "times"], ...]:
-    """Return the values that are sent with keys besides their counts."""
+def counted_with(graph: Graph, name: str) -> tuple[Counted, ...]:
+    """Return what is sent with keys besides their counts."""
     if graph.values[name].type != DISTINCT_KEYS:
         return ()
-    inputs = keys_of(graph, name).attrs.get("inputs", ())
-    scores: tuple[Literal["scores", "times"], ...] = ()
+    keys = keys_of(graph, name)
+    inputs, tables = keys.attrs.get("inputs", ()), (keys.attrs["table"],)
+    counted = []
     if "show" in inputs or "click" in inputs:
-        scores = ("scores",)
-    return (*scores, "times") if "time" in inputs else scores
+        counted.append(Counted("scores", tables))
+    if "time" in inputs:
+        counted.append(Counted("times", tables))
+    return tuple(counted)
 
 
 def emit_distinct_keys(hook: Hook, ops: Sequence[Op]) -> list[Call]:

@@ -45,6 +45,11 @@ def keys_of(graph: Graph, name: str) -> Op:
             name = op.operands[index if several else 0]
 
 
+def tables_of(graph: Graph, name: str) -> tuple[str, ...]:
+    """Return the sparse tables whose rows a value has, or whose rows its keys select."""
+    return (keys_of(graph, name).attrs["table"],)
+
+
 def count_keys(graph: Graph, name: str, rows: int) -> int:
     """Return the largest number of keys of a value, for `rows` rows of a batch."""
     ids = keys_of(graph, name).results[1:]

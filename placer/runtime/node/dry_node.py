@@ -21,7 +21,7 @@ from placer.runtime.node.position import Position
 from placer.runtime.node.row_calls import RowCalls
 from placer.system.memory import aligned
 from placer.tables.dense import DenseTable
-from placer.tables.key_sums import KeyPart
+from placer.tables.key_sums import KeyPart, Statistic
 
 if TYPE_CHECKING:
     from placer.runtime.exchange.row_exchange import AskedKeys, PartsOfRows
@@ -186,7 +186,14 @@ class DryNode(Node):
         values = self._values(edge)
         return tuple(AskedKeys((_no_keys(value),) * nodes) for value in values)
 
-    def distributed_lookup_table(self, table: str, keys: BatchKeys | AskedKeys) -> Any:
+    def distributed_lookup_table(
+        self, tables: str | tuple[str, ...], keys: BatchKeys | AskedKeys
+    ) -> Any:
+        if isinstance(tables, str):
+            return self._rows_of(tables, keys)
+        return tuple(self._rows_of(table, keys) for table in tables)
+
+    def _rows_of(self, table: str, keys: BatchKeys | AskedKeys) -> Any:
         from placer.runtime.exchange.row_exchange import AskedKeys, PartsOfRows
 
         held = self._rows().lookups.tables[table]
@@ -232,9 +239,13 @@ class DryNode(Node):
 
 def _no_keys(value: EdgeValue) -> KeyPart:
     """Return an empty part of keys, with scores and times if the edge carries them."""
-    scores = np.empty(0, np.float32) if "scores" in value.counted else None
-    times = np.empty(0, np.uint32) if "times" in value.counted else None
-    return KeyPart(np.empty(0, np.uint64), np.empty(0, np.uint32), scores, times)
+    dtypes = {"scores": np.float32, "times": np.uint32}
+    statistics = [
+        Statistic(each.what, each.tables, np.empty(0, dtypes[each.what]))
+        for each in value.counted
+    ]
+    none = np.empty(0, np.uint64), np.empty(0, np.uint32)
+    return KeyPart(*none, statistics, value.tables)
 
 
 def _zeros(dtype: npt.DTypeLike, shape: Iterable[int]) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from placer.channel.interface import Array, Key
@@ -69,8 +69,11 @@ def _name(edge: Edge) -> Named:
     values = tuple(v.result if is_of_rows else v.operand for v in edge.values)
     if not values:
         return Named(f"edge {edge.id}")
-    first = f"keys of {edge.values[0].table}" if moves == "keys" else values[0]
+    first = values[0]
     others = len(values) - 1
+    if moves == "keys":
+        (table, *more), *_ = (value.tables for value in edge.values)
+        first, others = f"keys of {table}", others + len(more)
     return Named(f"{first} +{others}" if others else first, values)
 
 
@@ -78,5 +81,5 @@ def _moves(edge: Edge) -> str:
     return edge.declared.moves if edge.declared is not None else ""
 
 
-def _tables(edge: Edge) -> Sequence[str | None]:
-    return tuple(value.table for value in edge.values)
+def _tables(edge: Edge) -> frozenset[str]:
+    return frozenset(name for value in edge.values for name in value.tables)

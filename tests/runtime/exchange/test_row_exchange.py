@@ -29,7 +29,7 @@ def edges(workers, servers):
     def edge(number, kind, sources, targets):
         shape = ("keys",) if kind == "ask_rows" else ("keys", DIM)
         dtype = "key" if kind == "ask_rows" else "float64"
-        value = EdgeValue("v", "v", dtype, shape, ("R", "R"), table="emb")
+        value = EdgeValue("v", "v", dtype, shape, ("R", "R"), tables=("emb",))
         return Edge(number, sources, targets, (value,), 0, exchange=kind)
 
     return {
@@ -141,7 +141,7 @@ def test_keys_come_once_and_in_the_order_of_servers():
     for part, given in zip(positions, ids, strict=True):
         assert part.shape == given.shape
         assert_array_equal(keys.keys[part].astype(np.int64), given)
-    assert keys.occurrences.sum() == sum(each.size for each in ids)
+    assert keys.part.occurrences.sum() == sum(each.size for each in ids)
     assert keys.splits[-1] == keys.keys.size
     held = [server_partitions(i, 3, PARTITIONS) for i in range(3)]
     assert [p for each in held for p in each] == [*range(PARTITIONS)]
