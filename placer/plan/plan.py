@@ -187,6 +187,11 @@ class Edge(PlanStruct, frozen=True):
         return self.declared is not None and self.declared.is_by_key
 
     @property
+    def sparse_tables(self) -> frozenset[str]:
+        """The sparse tables whose keys, rows or gradients it carries."""
+        return frozenset(name for value in self.values for name in value.tables)
+
+    @property
     def is_push(self) -> bool:
         """Whether workers send gradients or differences of asynchronous tables here."""
         exchange = self.declared

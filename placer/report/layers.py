@@ -10,7 +10,7 @@ from math import prod
 from placer import ops
 from placer.compiler.graph.flops import FlopsCache, op_flops
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.keyed import count_keys, is_keyed, keys_of, row_bytes
+from placer.compiler.graph.keyed import count_keys, is_keyed, row_bytes, tables_of
 from placer.compiler.graph.structural_ops import is_conversion, is_optimizer_part
 from placer.place.ids import format_nodes
 from placer.place.types import TensorType
@@ -143,7 +143,7 @@ def _parameter_of(step: Graph, value: str, parameters: Mapping[str, int]) -> str
     """Return the parameter behind a value, such as `h.w` for its copy `h.w.copy`.
     For rows of a sparse table, return the table. None for other values."""
     if is_keyed(step, value):
-        return str(keys_of(step, value).attrs["table"])
+        return tables_of(step, value)[0]
     name = value
     while name not in parameters:
         name, dot, _ = name.rpartition(".")

@@ -23,17 +23,35 @@ def is_keyed(graph: Graph, name: str) -> bool:
 
 
 def keys_of(graph: Graph, name: str) -> Op:
-    """Return the op that collects the keys of a value's rows. For a sum by key, these
-    are the keys of its first term."""
-    while True:
-        op = graph.producers[name]
+    """Return the op that collects some keys, or the keys of a value's rows. For a sum by key,
+    these are the keys of its first term."""
+    if graph.values[name].type != DISTINCT_KEYS:
+        name = _lookup_of(graph, name).operands[1]
+    while (op := graph.producers[name]).kind != "distinct_keys":
         index = graph.result_indices[name]
-        if op.kind == "distinct_keys":
-            return op
         if op.received_edge is not None:
             name = graph.sends[op.received_edge].operands[index]
-        elif op.kind == "distributed_lookup_table":
-            name = op.operands[1]
+        else:
+            name = op.operands[index if op.structure.copies else 0]
+    return op
+
+
+def tables_of(graph: Graph, name: str) -> tuple[str, ...]:
+    """Return the sparse table of a value's rows, or the tables that some keys select rows of."""
+    if graph.values[name].type == DISTINCT_KEYS:
+        tables: tuple[str, ...] = keys_of(graph, name).attrs["tables"]
+        return tables
+    return _lookup_of(graph, name).operands[:1]
+
+
+def _lookup_of(graph: Graph, name: str) -> Op:
+    """Return the op that looks up the rows of a value, or that its gradients are of."""
+    while (op := graph.producers[name]).kind != "distributed_lookup_table":
+        index = graph.result_indices[name]
+        if op.received_edge is not None:
+            name = graph.sends[op.received_edge].operands[index]
+        elif op.kind == "sum_by_key":
+            name = op.operands[1 + index]
         elif op.kind == "accumulate":
             name = op.attrs["of"]
         elif op.is_gradient:
@@ -43,11 +61,15 @@ def keys_of(graph: Graph, name: str) -> Op:
         else:
             several = op.structure.copies or op.kind == CLIP_PART
             name = op.operands[index if several else 0]
+    return op
 
 
-def tables_of(graph: Graph, name: str) -> tuple[str, ...]:
-    """Return the sparse tables whose rows a value has, or whose rows its keys select."""
-    return (keys_of(graph, name).attrs["table"],)
+def sum_by_key_of(graph: Graph, update: Op) -> Op:
+    """Return the op that sums the gradients of an update of rows, for all tables over its keys."""
+    op = graph.producers[update.operands[1]]
+    while op.kind != "sum_by_key":
+        op = graph.producers[op.operands[0]]  # a sum over microbatches
+    return op
 
 
 def count_keys(graph: Graph, name: str, rows: int) -> int:

@@ -58,7 +58,7 @@ class CollectedKeys:
     most_sizes: int = field(default=1, init=False)
     _without_size: list[BatchKeys] = field(default_factory=list, init=False)
     _forms: dict[tuple[str, ...], _Form] = field(default_factory=dict, init=False)
-    """The arguments of the last training call, by tables."""
+    """The arguments of the first training call, by tables."""
     _ahead: dict[tuple[str, ...], _Ahead] = field(default_factory=dict, init=False)
     """The keys that were collected ahead, by tables."""
 
@@ -77,7 +77,8 @@ class CollectedKeys:
             if ahead is not None and ahead.step == position.step:
                 self._without_size.append(ahead.keys)
                 return ahead.keys, *ahead.positions
-            self._forms[tables] = _Form(len(ids), padding, tuple(read))
+            # Keys are sent ahead for inputs. Their lookup runs before those of computed keys.
+            self._forms.setdefault(tables, _Form(len(ids), padding, tuple(read)))
         keys, positions = self._collect(tables, ids, padding, read)
         self._without_size.append(keys)
         return keys, *positions

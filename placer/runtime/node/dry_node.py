@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from placer.channel.interface import Array
-from placer.plan.plan import EdgeValue, NodePhase, Plan
+from placer.plan.plan import Edge, EdgeValue, NodePhase, Plan
 from placer.plan.settings.data.columns import Column
 from placer.plan.settings.data.sources import POSITION
 from placer.runtime.exchange.nested_tuples import fill_tree, leaves, like_tree
@@ -175,16 +175,18 @@ class DryNode(Node):
     # Rows of sparse tables.
 
     def receive_keys(self, edge: int) -> tuple[AskedKeys, ...]:
-        return self._asked(edge, len(self.exchange.edges[edge].sources))
+        planned = self.exchange.edges[edge]
+        return _no_keys(planned, len(planned.sources))
 
     def asked_keys(self, message: WorkerMessage) -> tuple[AskedKeys, ...]:
-        return self._asked(message.edge, 1)
-
-    def _asked(self, edge: int, nodes: int) -> tuple[AskedKeys, ...]:
-        from placer.runtime.exchange.row_exchange import AskedKeys
-
-        values = self._values(edge)
-        return tuple(AskedKeys((_no_keys(value),) * nodes) for value in values)
+        edges = self.exchange.edges
+        tables = edges[message.edge].sparse_tables
+        asked = (
+            edge
+            for edge in edges.values()
+            if edge.declared is not None and edge.declared.moves == "keys"
+        )
+        return _no_keys(next(e for e in asked if e.sparse_tables == tables), 1)
 
     def distributed_lookup_table(
         self, tables: str | tuple[str, ...], keys: BatchKeys | AskedKeys
@@ -237,15 +239,21 @@ class DryNode(Node):
         return self.exchange.edges[edge].values
 
 
-def _no_keys(value: EdgeValue) -> KeyPart:
-    """Return an empty part of keys, with scores and times if the edge carries them."""
+def _no_keys(edge: Edge, nodes: int) -> tuple[AskedKeys, ...]:
+    """Return no keys of each node, with scores and times if the edge carries them."""
+    from placer.runtime.exchange.row_exchange import AskedKeys
+
     dtypes = {"scores": np.float32, "times": np.uint32}
-    statistics = [
-        Statistic(each.what, each.tables, np.empty(0, dtypes[each.what]))
-        for each in value.counted
-    ]
-    none = np.empty(0, np.uint64), np.empty(0, np.uint32)
-    return KeyPart(*none, statistics, value.tables)
+    found = []
+    for value in edge.values:
+        statistics = [
+            Statistic(each.what, each.tables, np.empty(0, dtypes[each.what]))
+            for each in value.counted
+        ]
+        none = np.empty(0, np.uint64), np.empty(0, np.uint32)
+        parts = [KeyPart(*none, statistics, value.tables) for _ in range(nodes)]
+        found.append(AskedKeys(tuple(parts)))
+    return tuple(found)
 
 
 def _zeros(dtype: npt.DTypeLike, shape: Iterable[int]) -> Array:

@@ -212,13 +212,13 @@ class RowCalls:
 
         Args:
             edge: the number of the edge.
-            keys_and_gradients: for each table of the edge, its keys and the gradients of
-                the rows, of the shape [n, dim] of the received rows.
+            keys_and_gradients: the keys of each lookup, and then the gradients of their rows
+                for each table over these keys, of the shape [n, dim] of the received rows.
 
         Example:
             node.send_row_gradients(ROW_GRADIENTS_TO_SERVERS, keys, d_rows)
         """
-        self.pushes.send(edge, keys_and_gradients[::2], keys_and_gradients[1::2])
+        self.pushes.send(edge, keys_and_gradients)
 
     def receive_row_gradients(self, edge: int) -> tuple[PartsOfRows, ...]:
         """Wait for the gradients of the rows that nodes have requested.

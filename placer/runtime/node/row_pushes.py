@@ -59,11 +59,11 @@ class RowPushes:
     _swept: dict[str, int] = field(default_factory=dict, init=False)
     """For each table, the last step after which it has forgotten keys."""
 
-    def send(
-        self, edge: int, keys: Sequence[BatchKeys], gradients: Sequence[Any]
-    ) -> None:
+    def send(self, edge: int, keys_and_gradients: Sequence[Any]) -> None:
         """Send the gradients of the rows of keys to the nodes that hold the rows."""
-        arrays = [np.asarray(each) for each in gradients]
+        lookups = _by_keys(keys_and_gradients)
+        keys = [each for each, of_tables in lookups for _ in of_tables]
+        arrays = [np.asarray(each) for _, of_tables in lookups for each in of_tables]
         end, position = self.ends.get(edge), self.position
         if end is not None:
             rows = position.own_rows(self.shard), position.count
@@ -96,12 +96,7 @@ class RowPushes:
 
         The arguments are the keys of each lookup, followed by gradients for each table.
         """
-        lookups: list[tuple[BatchKeys | AskedKeys, list[Any]]] = []
-        for each in keys_and_gradients:
-            if isinstance(each, BatchKeys | AskedKeys):
-                lookups.append((each, []))
-            else:
-                lookups[-1][1].append(each)
+        lookups = _by_keys(keys_and_gradients)
         of_tables = zip(*(gradients for _, gradients in lookups), strict=True)
         return [
             sum_by_key(
@@ -184,6 +179,17 @@ class RowPushes:
 
     def _key(self, edge: int) -> Key:
         return self.position.key(self.exchange.edges[edge])
+
+
+def _by_keys(keys_and_gradients: Sequence[Any]) -> list[tuple[Any, list[Any]]]:
+    """Return the keys of each lookup, with the gradients that follow them."""
+    lookups: list[tuple[Any, list[Any]]] = []
+    for each in keys_and_gradients:
+        if isinstance(each, BatchKeys | AskedKeys):
+            lookups.append((each, []))
+        else:
+            lookups[-1][1].append(each)
+    return lookups
 
 
 def _terms(keys: BatchKeys | AskedKeys, gradients: Any) -> list[KeySums]:

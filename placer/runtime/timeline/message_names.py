@@ -38,9 +38,9 @@ class MessageNames:
         self._of_edge = {edge.id: _name(edge) for edge in edges}
         self._pushes = {edge.id: edge for edge in edges if edge.is_push}
         # The keys of an asynchronous sparse table travel on the edge of its gradients.
-        keys = {_tables(each): each.id for each in edges if _moves(each) == "keys"}
+        keys = {each.sparse_tables: each.id for each in edges if _moves(each) == "keys"}
         self._keys_of_push = {
-            push.id: keys[_tables(push)]
+            push.id: keys[push.sparse_tables]
             for push in self._pushes.values()
             if push.is_by_key
         }
@@ -79,7 +79,3 @@ def _name(edge: Edge) -> Named:
 
 def _moves(edge: Edge) -> str:
     return edge.declared.moves if edge.declared is not None else ""
-
-
-def _tables(edge: Edge) -> frozenset[str]:
-    return frozenset(name for value in edge.values for name in value.tables)

@@ -325,19 +325,14 @@ def _row_exchanges(plan: Plan) -> Iterator[tuple[Edge, Edge, Edge, Mode]]:
     for push in free:
         if not push.is_push:
             continue
-        names = _sparse_tables(push)
         of_tables = {
             edge.declared.moves: edge
             for edge in free
-            if edge.declared and _sparse_tables(edge) == names
+            if edge.declared and edge.sparse_tables == push.sparse_tables
         }
         mode = modes[push.values[0].tables[0]]
         assert mode is not None, push.id
         yield of_tables["keys"], of_tables["rows"], push, mode
-
-
-def _sparse_tables(edge: Edge) -> set[str]:
-    return {name for value in edge.values for name in value.tables}
 
 
 def _brings_sums(edge: Edge) -> bool:
