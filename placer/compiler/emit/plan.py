@@ -434,6 +434,8 @@ def _edge_value(
         sizes = [graph.tensor_type(name).numel() for name in parts]
         at = sum(sizes[: parts.index(result)])
         whole, numel = joined[0].name, sum(sizes)
+    tables = tables_of(graph, operand) if kind.is_keyed else ()
+    counted = counted_with(graph, operand)
     return EdgeValue(
         operand=cut.operands[0] if is_cut else operand,
         result=result,
@@ -446,9 +448,11 @@ def _edge_value(
         whole=whole,
         at=at,
         numel=numel,
-        tables=tables_of(graph, operand) if kind.is_keyed else (),
-        counted=counted_with(graph, operand),
+        table=tables[0] if tables else None,
+        counted=tuple(each.what for each in counted),
         inputs=keys_of(graph, operand).operands if is_ahead else (),
+        others=tables[1:],
+        counted_for=tuple(each.tables for each in counted) if tables[1:] else (),
     )
 
 

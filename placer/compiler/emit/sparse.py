@@ -20,9 +20,14 @@ from placer.plan.settings.sparse.table import COUNTED_INPUTS
 def plan_sparse_tables(graphs: Iterable[Graph]) -> Iterator[SparseTable]:
     """Yield each sparse table of some graphs once: first the tables of the step."""
     first: dict[str, tuple[Graph, Op]] = {}
+    over: dict[str, tuple[str, ...]] = {}
     for graph in graphs:
         for op in graph.sparse_tables:
             first.setdefault(op.name, (graph, op))
+        # An evaluation or a prediction may look up some of the tables only.
+        for op in graph.of_kind("distinct_keys"):
+            for table in op.attrs["tables"]:
+                over[table] = max(over.get(table, ()), op.attrs["tables"], key=len)
     for graph, op in first.values():
         kind = graph.tensor_type(op.name)
         update = find_update(graph, op.name)
@@ -49,6 +54,7 @@ def plan_sparse_tables(graphs: Iterable[Graph]) -> Iterator[SparseTable]:
             mode=mode,
             holders=tuple(graph.nodes(op)),
             rows=op.attrs.get("rows"),
+            over=tables if len(tables := over.get(op.name, ())) > 1 else (),
         )
 
 

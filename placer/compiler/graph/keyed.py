@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+
+from msgspec.structs import replace
 
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.layout_rules import LayoutSignature
 from placer.compiler.graph.structural_ops import CLIP_PART
-from placer.compiler.graph.structural_types import DISTINCT_KEYS, EXACT_SUM
+from placer.compiler.graph.structural_types import DISTINCT_KEYS, EXACT_SUM, count_ids
 from placer.place.layouts import Layout
 from placer.place.types import ITEM_BYTES, TensorType
 from placer.plan.exchanges import EXCHANGES
@@ -62,6 +64,37 @@ def _lookup_of(graph: Graph, name: str) -> Op:
             several = op.structure.copies or op.kind == CLIP_PART
             name = op.operands[index if several else 0]
     return op
+
+
+def without_unused_tables(graph: Graph) -> Graph:
+    """Return the graph, in which ops collect keys only for tables that the graph looks up, and
+    read only their inputs."""
+    used: dict[Op, set[str]] = {}
+    for op in graph.of_kind("distributed_lookup_table"):
+        table, keys = op.operands
+        used.setdefault(keys_of(graph, keys), set()).add(table)
+    ops = [_only_for(op, used[op]) if op in used else op for op in graph.ops]
+    operands = {name for op in ops for name in op.operands}
+    return graph.with_ops(
+        op for op in ops if op.name in operands or not op.structure.anywhere
+    )
+
+
+def _only_for(op: Op, tables: Set[str]) -> Op:
+    """Return an op that collects keys for some of its tables only."""
+    count = count_ids(op)
+    ids, read = op.operands[:count], iter(op.operands[count:])
+    attrs = dict(op.attrs)
+    attrs["tables"] = tuple(table for table in attrs["tables"] if table in tables)
+    given = {
+        table: [(name, next(read)) for name in names]
+        for table, names in attrs.pop("inputs", {}).items()
+    }
+    kept = {table: each for table, each in given.items() if table in tables}
+    if kept:
+        attrs["inputs"] = {t: tuple(n for n, _ in each) for t, each in kept.items()}
+    values = (value for each in kept.values() for _, value in each)
+    return replace(op, operands=(*ids, *values), attrs=attrs)
 
 
 def sum_by_key_of(graph: Graph, update: Op) -> Op:

@@ -6,7 +6,7 @@ same order. Tables that are looked up at the same places share messages, and tab
 same keys share the keys:
 
     keys       uint64[n] and uint32[n] for each table, or for tables over the same keys: the
-               keys, and their counts; for each of `EdgeValue.counted`, float32[n]: additions to
+               keys, and their counts; for each of `EdgeValue.statistics`, float32[n]: additions to
                scores; or uint32[n] and uint32[1]: times of the keys and the latest time
     rows       dtype[n, dim] for each table
     gradients  dtype[n, dim] for each table
@@ -111,7 +111,7 @@ class RowExchange:
         for value in edge.values:
             keys, counts = next(arrays), next(arrays)
             statistics, fits = [], True
-            for each in value.counted:
+            for each in value.statistics:
                 values, now = next(arrays), 0
                 if each.what == "times":
                     latest = next(arrays)
@@ -277,7 +277,7 @@ def message_of_keys(edge: Edge, keys: Sequence[BatchKeys], holder: int) -> list[
     return [
         array
         for value, each in zip(edge.values, keys, strict=True)
-        for array in each.message_to(holder, value.counted)
+        for array in each.message_to(holder, value.statistics)
     ]
 
 
@@ -289,6 +289,6 @@ def dtypes_of_keys(edge: Edge) -> list[Any]:
 def _dtypes_of_value(value: EdgeValue) -> list[Any]:
     """Return the dtypes of a value's arrays in a message of keys."""
     dtypes = [np.dtype(np.uint64), np.dtype(np.uint32)]
-    for each in value.counted:
+    for each in value.statistics:
         dtypes += [_DTYPES[each.what]] * (2 if each.what == "times" else 1)
     return dtypes

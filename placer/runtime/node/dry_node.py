@@ -248,7 +248,7 @@ def _no_keys(edge: Edge, nodes: int) -> tuple[AskedKeys, ...]:
     for value in edge.values:
         statistics = [
             Statistic(each.what, each.tables, np.empty(0, dtypes[each.what]))
-            for each in value.counted
+            for each in value.statistics
         ]
         none = np.empty(0, np.uint64), np.empty(0, np.uint32)
         parts = [KeyPart(*none, statistics, value.tables) for _ in range(nodes)]

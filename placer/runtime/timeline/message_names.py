@@ -69,11 +69,10 @@ def _name(edge: Edge) -> Named:
     values = tuple(v.result if is_of_rows else v.operand for v in edge.values)
     if not values:
         return Named(f"edge {edge.id}")
-    first = values[0]
-    others = len(values) - 1
+    first, others = values[0], len(values) - 1
     if moves == "keys":
-        (table, *more), *_ = (value.tables for value in edge.values)
-        first, others = f"keys of {table}", others + len(more)
+        table, *more = (name for value in edge.values for name in value.tables)
+        first, others = f"keys of {table}", len(more)
     return Named(f"{first} +{others}" if others else first, values)
 
 

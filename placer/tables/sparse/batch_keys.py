@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +45,7 @@ class BatchKeys:
         """The keys, uint64[n]."""
         return self.part.keys
 
-    def message_to(self, server: int, counted: Sequence[Counted]) -> list[Array]:
+    def message_to(self, server: int, counted: Iterable[Counted]) -> list[Array]:
         """Return the arrays of the message to holder `server`, with what is `counted`."""
         own = self.of_server(server)
         message = [self.keys[own], self.part.occurrences[own]]

@@ -33,7 +33,7 @@ def serve(messages: list[list[np.ndarray]]) -> list[int]:
 
     def edge(number: int, kind: str, source: str, target: str) -> Edge:
         dtype, shape = ("key", ("keys",)) if number == 1 else ("float64", ("keys", 3))
-        value = EdgeValue("v", "v", dtype, shape, ("R", "R"), tables=("emb",))
+        value = EdgeValue("v", "v", dtype, shape, ("R", "R"), table="emb")
         return Edge(number, (source,), (target,), (value,), 0, exchange=kind)
 
     edges = {

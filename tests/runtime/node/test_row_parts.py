@@ -11,11 +11,11 @@ from numpy.testing import assert_array_equal
 from placer.channel.in_process import memory_channels
 from placer.channel.interface import Key
 from placer.errors import RunError
-from placer.plan.plan import Counted, Edge, EdgeValue, SparseTable
+from placer.plan.plan import Edge, EdgeValue, SparseTable
 from placer.plan.settings.sparse.table import Forgetting, Scoring
 from placer.plan.settings.sparse.table import SparseTable as Settings
 from placer.plan.settings.training.update_modes import Async
-from placer.runtime.exchange.row_exchange import RowExchange
+from placer.runtime.exchange.row_exchange import AskedKeys, PartsOfRows, RowExchange
 from placer.runtime.exchange.worker_messages import WorkerMessage
 from placer.runtime.node.collected_keys import CollectedKeys
 from placer.runtime.node.learning_rates import LearningRates
@@ -23,6 +23,7 @@ from placer.runtime.node.position import Position
 from placer.runtime.node.row_lookups import RowLookups
 from placer.runtime.node.row_pushes import RowPushes
 from placer.tables.key_sums import KeyPart, KeySums, Statistic
+from placer.tables.sparse import key_sums
 from placer.tables.sparse.table import SparseTable as HeldTable
 
 WORKER, SERVER = "worker:0", "ps:0"
@@ -40,18 +41,18 @@ EDGES = {
         (
             1, WORKER, SERVER, "ask_rows",
             EdgeValue(
-                "k", "k", "key", ("keys",), ("R", "R"), tables=("emb",),
-                counted=(Counted("scores", ("emb",)), Counted("times", ("emb",))),
+                "k", "k", "key", ("keys",), ("R", "R"), table="emb",
+                counted=("scores", "times"),
                 inputs=("ids", "clicks", "seconds"),
             ),
         ),
         (
             2, SERVER, WORKER, "give_rows",
-            EdgeValue("r", "r", "float32", ("keys", DIM), ("R", "R"), tables=("emb",)),
+            EdgeValue("r", "r", "float32", ("keys", DIM), ("R", "R"), table="emb"),
         ),
         (
             3, WORKER, SERVER, "push_rows",
-            EdgeValue("g", "g", "float32", ("keys", DIM), ("R", "R"), tables=("emb",)),
+            EdgeValue("g", "g", "float32", ("keys", DIM), ("R", "R"), table="emb"),
         ),
     ]
 }  # fmt: skip
@@ -118,6 +119,39 @@ def test_keys_of_a_step_that_is_skipped_are_collected_again():
     (ahead,) = keys.collect_ahead(EDGES[1], rows_of(2).__getitem__)
     keys.position.enter_step(3, 1, 2, 2)
     assert collect(keys, 1)[0] is not ahead
+
+
+def test_keys_ahead_are_collected_like_those_of_the_first_lookup_of_a_step():
+    keys = CollectedKeys(PLANNED, Position(step=1, last_step=2))
+    collect(keys, 1)
+    keys.collect(("emb",), [np.arange(3), np.arange(3)])  # computed keys
+    (ahead,) = keys.collect_ahead(EDGES[1], rows_of(2).__getitem__)
+    alone, _ = collect(CollectedKeys(PLANNED, Position(step=2)), 2)
+    assert_array_equal(ahead.keys, alone.keys)
+
+
+def test_the_keys_of_tables_over_the_same_keys_are_merged_once(monkeypatch):
+    merged = []
+    number = key_sums.number_keys
+    monkeypatch.setattr(
+        key_sums, "number_keys", lambda keys: merged.append(keys) or number(keys)
+    )
+    totals = []
+    for microbatch in (1, 2):
+        parts = [sums(1.0, 1.0, keys=keys).part for keys in ((5, 6), (6, microbatch))]
+        asked = AskedKeys(tuple(parts))
+        rows = [
+            PartsOfRows(tuple(np.full((2, dim), i + dim) for i in range(2)))
+            for dim in (1, 4)
+        ]
+        totals.append(RowPushes.sum_by_key([asked, *rows]))
+    narrow, wide = (first + second for first, second in zip(*totals, strict=True))
+    assert narrow.part is wide.part
+    assert len(merged) == 3  # two microbatches, and their sum
+    assert_array_equal(wide.part.keys, [5, 6, 1, 2])
+    assert_array_equal(wide.part.occurrences, [2, 4, 1, 1])
+    assert_array_equal(wide.gradients[:, 0], [8, 18, 5, 5])
+    assert_array_equal(narrow.gradients[:, 0], [2, 6, 2, 2])
 
 
 @pytest.mark.parametrize(
