@@ -87,11 +87,12 @@ def _check_all(plan: Plan) -> Problems:
     edges = (*plan.step_edges, *plan.evaluation_edges, *plan.prediction_edges)
     yield from _check_unique("edge", (edge.id for edge in edges))
     nodes = {node.name for node in plan.nodes}
+    sparse = {table.name for table in plan.sparse_tables}
     for edge in edges:
-        for problem in _check_edge(edge, nodes):
+        for problem in _check_edge(edge, nodes, sparse):
             yield f"edge {edge.id}: {problem}"
     for each in plan.sparse_tables:
-        for problem in _check_sparse_table(each, nodes):
+        for problem in _check_sparse_table(each, nodes, sparse):
             yield f"sparse table '{each.settings.name}': {problem}"
 
 
@@ -280,7 +281,7 @@ def _check_holders(plan: Plan) -> Problems:
                 yield f"no node stores '{parameter.name}' from element {at}"
 
 
-def _check_edge(edge: Edge, nodes: set[str]) -> Problems:
+def _check_edge(edge: Edge, nodes: set[str], sparse: set[str]) -> Problems:
     for side in (edge.sources, edge.targets):
         if not side:
             yield "it has no senders or no receivers"
@@ -290,10 +291,18 @@ def _check_edge(edge: Edge, nodes: set[str]) -> Problems:
                 yield f"'{node}' is not a node of this plan"
     for value in edge.values:
         yield from _check_dtype(f"'{value.operand}'", value.dtype)
+        if bool(value.tables) != edge.is_by_key or not sparse >= {*value.tables}:
+            yield f"'{value.operand}' is of tables that the plan does not have"
+        if value.others and len(value.counted) != len(value.counted_for):
+            yield f"it is not clear what is counted for '{value.operand}'"
 
 
-def _check_sparse_table(table: SparseTable, nodes: set[str]) -> Problems:
+def _check_sparse_table(
+    table: SparseTable, nodes: set[str], sparse: set[str]
+) -> Problems:
     settings = table.settings
+    if table.over and (table.name not in table.over or not sparse >= {*table.over}):
+        yield f"it is not over the keys of {', '.join(table.over)}"
     if not table.holders or not nodes >= {*table.holders}:
         yield "a node that stores it is missing from the plan"
     yield from _check_unique("holder", table.holders)

@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -80,6 +80,13 @@ class PlanStruct(
     """
 
 
+class Counted(NamedTuple):
+    """What is counted for keys besides their occurrences: scores or times, for some tables."""
+
+    what: Literal["scores", "times"]
+    tables: tuple[str, ...]
+
+
 class EdgeValue(PlanStruct, frozen=True):
     """One value of an edge.
 
@@ -115,8 +122,23 @@ class EdgeValue(PlanStruct, frozen=True):
     counted: tuple[Literal["scores", "times"], ...] = ()
     """For keys: the statistics that travel with the keys and their counts."""
     inputs: tuple[ValueName, ...] = ()
-    """For keys sent one step ahead: the names of the key inputs, followed by the inputs with
-    the time and score of each row."""
+    """For keys sent one step ahead: the names of the key inputs, followed for each table by the
+    inputs with the score and time of each row."""
+    others: tuple[ValueName, ...] = ()
+    """For keys: further tables over the same keys."""
+    counted_for: tuple[tuple[ValueName, ...], ...] = ()
+    """With further tables: those that use each of `counted`."""
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The sparse tables of keys, rows or gradients."""
+        return () if self.table is None else (self.table, *self.others)
+
+    @property
+    def statistics(self) -> Iterator[Counted]:
+        """What travels with keys and their counts, in the order of a message."""
+        of = self.counted_for if self.others else (self.tables,) * len(self.counted)
+        return map(Counted, self.counted, of)
 
     @property
     def size(self) -> int:
@@ -179,6 +201,11 @@ class Edge(PlanStruct, frozen=True):
     def is_by_key(self) -> bool:
         """Whether the edge carries keys or rows of sparse tables."""
         return self.declared is not None and self.declared.is_by_key
+
+    @property
+    def sparse_tables(self) -> frozenset[str]:
+        """The sparse tables whose keys, rows or gradients it carries."""
+        return frozenset(name for value in self.values for name in value.tables)
 
     @property
     def is_push(self) -> bool:
@@ -400,6 +427,8 @@ class SparseTable(PlanStruct, frozen=True, kw_only=True):
         mode: the update mode of asynchronous workers; None for synchronous training.
         holders: the nodes that store equal, consecutive shares of the partitions, in order.
         rows: the expected number of rows, if the spec gives it.
+        over: the tables over the same keys, this one included, in the order of programs;
+            empty for a table with keys of its own.
     """
 
     settings: SparseSettings
@@ -409,6 +438,7 @@ class SparseTable(PlanStruct, frozen=True, kw_only=True):
     mode: Mode | None = None
     holders: tuple[str, ...]
     rows: Size | None = None
+    over: tuple[ValueName, ...] = ()
 
     @property
     def name(self) -> str:

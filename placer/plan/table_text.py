@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import to_builtins
@@ -24,6 +24,14 @@ def table_ids(plan: Plan) -> dict[str, int]:
     dense = (table.name for node in plan.nodes for table in node.tables)
     sparse = (table.name for table in plan.sparse_tables)
     return {name: i for i, name in enumerate(dict.fromkeys((*dense, *sparse)))}
+
+
+def name_tables(names: str | Sequence[str]) -> str:
+    """Return the text for the table, or the tables, of a call: `wide.table +1`."""
+    if isinstance(names, str):
+        return names
+    first, *others = names
+    return f"{first} +{len(others)}" if others else first
 
 
 def table_lines(plan: Plan, node: NodePlan) -> Iterator[str]:

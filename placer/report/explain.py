@@ -222,8 +222,10 @@ def _sparse_table(build: BuildInfo, table: SparseTable) -> Iterator[str]:
     yield f"  stored on {nodes}: {'; '.join(whys) or 'as written in the spec'}"
     for line in describe_table(plan, table):
         yield f"  {line}"
+    if others := [other for other in table.over if other != name]:
+        yield f"  its keys are those of {', '.join(others)}: they are collected and merged once"
     edges = (*plan.step_edges, *plan.evaluation_edges, *plan.prediction_edges)
-    moved = {v.operand for edge in edges for v in edge.values if v.table == name}
+    moved = {v.operand for edge in edges for v in edge.values if name in v.tables}
     yield from _messages(build, moved, "its rows, their keys and gradients are")
 
 

@@ -10,7 +10,7 @@ from math import prod
 from placer import ops
 from placer.compiler.graph.flops import FlopsCache, op_flops
 from placer.compiler.graph.graph import Graph, Op
-from placer.compiler.graph.keyed import count_keys, is_keyed, keys_of, row_bytes
+from placer.compiler.graph.keyed import count_keys, is_keyed, row_bytes, tables_of
 from placer.compiler.graph.structural_ops import is_conversion, is_optimizer_part
 from placer.place.ids import format_nodes
 from placer.place.types import TensorType
@@ -143,7 +143,7 @@ def _parameter_of(step: Graph, value: str, parameters: Mapping[str, int]) -> str
     """Return the parameter behind a value, such as `h.w` for its copy `h.w.copy`.
     For rows of a sparse table, return the table. None for other values."""
     if is_keyed(step, value):
-        return str(keys_of(step, value).attrs["table"])
+        return tables_of(step, value)[0]
     name = value
     while name not in parameters:
         name, dot, _ = name.rpartition(".")
@@ -182,7 +182,8 @@ def _sent_bytes(
         total = sum(weights)
         for value, weight in zip(edge.values, weights, strict=True):
             owner = of_name.get(value.operand.partition(".")[0])
-            parameter_name = value.table or _parameter_of(step, value.operand, sizes)
+            parameter_name = next(iter(value.tables), None)
+            parameter_name = parameter_name or _parameter_of(step, value.operand, sizes)
             if parameter_name is not None:
                 owner = of_parameter.get(parameter_name, owner)
             if owner is not None and total:
@@ -192,7 +193,7 @@ def _sent_bytes(
 
 def _value_bytes(step: Graph, value: EdgeValue) -> int:
     """Return the bytes of a value of an edge for the whole batch."""
-    if value.table is not None:
+    if value.tables:
         keys = count_keys(step, value.operand, step.batch)
         return keys * row_bytes(step.tensor_type(value.operand))
     return TensorType(value.dtype, value.shape).nbytes(step.batch)

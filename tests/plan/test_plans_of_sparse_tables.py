@@ -47,6 +47,7 @@ def changed(tree, settings=(), **table):
         ),
         ({"dtype": "int32"}, "its dtype is int32"),
         ({"holders": ["ps:2"]}, "a node that stores it is missing from the plan"),
+        ({"over": ["emb.table", "x.table"]}, "not over the keys of emb.table, x.table"),
     ],
 )
 def test_a_table_that_cannot_be_shown_is_refused(tree, change, message):
@@ -60,3 +61,10 @@ def test_a_table_that_cannot_be_shown_is_refused(tree, change, message):
 def test_a_number_or_name_that_no_table_has_cannot_be_read(tree, wrong):
     with pytest.raises(msgspec.ValidationError, match=f"settings.{next(iter(wrong))}"):
         msgspec.json.decode(changed(tree, wrong), type=Plan)
+
+
+def test_keys_of_a_table_that_the_plan_does_not_have_are_refused(tree):
+    text = json.dumps(tree).replace('"table": "emb.table"', '"table": "x.table"')
+    plan = msgspec.json.decode(text, type=Plan)
+    with pytest.raises(BuildError, match=r"edge 1: '.*' is of tables that the plan"):
+        check_plan(plan, "plan.json")

@@ -225,9 +225,9 @@ def test_pushed_rows_go_to_updates_and_requested_keys_to_lookups() -> None:
         ("looks up rows", "forward and backward"),
         ("forward and backward", "updates parameters"),
     }
-    # The partitions of both servers are equal, so each gets half of the keys.
+    # Both tables share the keys, and the servers have equal partitions: each gets half of them.
     keys = [a for a in placement.arrows if a.edges == (1,)]
-    assert [arrow.nbytes for arrow in keys] == [196608 // 2] * 2
+    assert [arrow.nbytes for arrow in keys] == [98304 // 2] * 2
 
 
 def test_workers_of_different_heter_nodes_share_a_column() -> None:

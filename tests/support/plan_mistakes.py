@@ -67,7 +67,8 @@ def _unanswered(edges: tuple[Edge, ...]) -> Iterator[str]:
     """Find messages without one answer, and answers without a message."""
     asked, answers = [], []
     for edge in edges:
-        rest = edge.group, tuple(sorted(str(value.table) for value in edge.values))
+        tables = sorted(name for value in edge.values for name in value.tables)
+        rest = edge.group, tuple(tables)
         if edge.exchange in ANSWERS:
             asked.append((edge.targets, edge.sources, ANSWERS[edge.exchange], *rest))
         if edge.exchange in ANSWERS.values():
@@ -93,10 +94,11 @@ def _wrong_updates(plan: Plan) -> Iterator[str]:
     for node, values in (updated - expected) + (expected - updated):
         yield f"{node}: {sorted(map(str, values))} do not update one table"
     pushed = Counter(
-        value.table
+        name
         for edge in plan.step_edges
         if edge.exchange == "push_rows"
         for value in edge.values
+        for name in value.tables
     )
     for each in plan.sparse_tables:
         if pushed[each.name] != each.trainable:
@@ -107,15 +109,16 @@ def _wrong_holders(plan: Plan, edge: Edge) -> Iterator[str]:
     """Find rows of sparse tables that go to nodes which do not have them."""
     held = {table.name: table for table in plan.sparse_tables}
     for value in edge.values:
-        if edge.is_by_key != (value.table is not None):
+        if edge.is_by_key != bool(value.tables):
             yield f"edge {edge.id}: '{value.operand}' is not of a sparse table"
-        if value.table is None:
-            continue
-        table = held[value.table]
-        row = () if edge.exchange == "ask_rows" else (table.settings.dim,)
-        side = edge.sources if edge.exchange == "give_rows" else edge.targets
-        if side != table.holders or value.shape != ("keys", *row):
-            yield f"edge {edge.id}: '{value.operand}' are not rows of its nodes"
+        if len(value.tables) > 1 and edge.exchange != "ask_rows":
+            yield f"edge {edge.id}: '{value.operand}' are rows of several tables"
+        for name in value.tables:
+            table = held[name]
+            row = () if edge.exchange == "ask_rows" else (table.settings.dim,)
+            side = edge.sources if edge.exchange == "give_rows" else edge.targets
+            if side != table.holders or value.shape != ("keys", *row):
+                yield f"edge {edge.id}: '{value.operand}' are not rows of its nodes"
 
 
 def _wrong_ranges(edge: Edge) -> Iterator[str]:

@@ -13,7 +13,7 @@ from placer.compiler.emit.roles import differentiated, parameter_of, spec_op
 from placer.compiler.emit.scope import Scope
 from placer.compiler.emit.short_names import shorten_values
 from placer.compiler.graph.graph import Op
-from placer.compiler.graph.keyed import ahead_of, is_keyed
+from placer.compiler.graph.keyed import ahead_of, is_keyed, keys_of, sum_by_key_of
 from placer.compiler.schedule.served import is_of_table
 from placer.compiler.schedule.streamed_updates import find_streamed_updates
 from placer.compiler.schedule.units import LoweredGraph, Unit
@@ -32,7 +32,8 @@ class Hook:
         users: the numbers of the units that use each value, in order.
         tables: the table of each block that the node stores.
         trained: the block of each gradient.
-        updates: the updates of all blocks of a table, by the last update.
+        updates: the updates of all blocks of a table, or of sparse tables over the same
+            keys, by the last update.
         streamed: the received messages of each table that applies gradients as they
             arrive.
     """
@@ -191,16 +192,24 @@ class Hook:
 def _group_updates(hook: Hook) -> dict[Op, list[Op]]:
     """Return the updates of each table in the order of its blocks, by the last update."""
     groups: dict[tuple[str, str], dict[str, Op]] = {}
+    of_sum: dict[Op, list[Op]] = {}
     for unit in hook.units:
         op = unit.ops[0]
-        if is_of_table(op) and not hook.is_sparse(op):
+        if not is_of_table(op):
+            continue
+        if not hook.is_sparse(op):
             table = hook.tables[op.operands[0]]
             groups.setdefault((table.name, op.kind), {})[op.operands[0]] = op
+        elif op.kind != "store":
+            of_sum.setdefault(sum_by_key_of(hook.graph, op), []).append(op)
     in_order = {}
-    for ops in groups.values():
-        last = [*ops.values()][-1]
+    for of_blocks in groups.values():
+        last = [*of_blocks.values()][-1]
         blocks = hook.tables[last.operands[0]].blocks
-        in_order[last] = [ops[block.name] for block in blocks]
+        in_order[last] = [of_blocks[block.name] for block in blocks]
+    for total, ops in of_sum.items():
+        tables = keys_of(hook.graph, total.name).attrs["tables"]
+        in_order[ops[-1]] = sorted(ops, key=lambda op: tables.index(op.operands[0]))
     return in_order
 
 
@@ -210,9 +219,7 @@ def _find_users(hook: Hook) -> Mapping[str, list[int]]:
     # One statement updates a table, at the last of its updates.
     for number, unit in enumerate(hook.units):
         used: Iterable[str] = unit.inputs
-        if is_of_table(unit.ops[0]) and hook.is_sparse(unit.ops[0]):
-            used = unit.ops[0].operands[1:]
-        elif is_of_table(unit.ops[0]):
+        if is_of_table(unit.ops[0]):
             ops = hook.updates.get(unit.ops[0], ())
             used = (name for op in ops for name in op.operands[1:])
         elif not unit.computed:

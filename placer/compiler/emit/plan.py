@@ -15,7 +15,13 @@ from placer.compiler.emit.programs import Programs
 from placer.compiler.emit.sparse import counted_with, plan_sparse_tables
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.if_training import is_output, resolve_if_training
-from placer.compiler.graph.keyed import ahead_of, count_keys, keys_of, row_bytes
+from placer.compiler.graph.keyed import (
+    ahead_of,
+    count_keys,
+    keys_of,
+    row_bytes,
+    tables_of,
+)
 from placer.compiler.graph.model import Model
 from placer.compiler.graph.structural_ops import OUTPUT
 from placer.compiler.memory.node_memory import MemoryEstimate
@@ -428,6 +434,8 @@ def _edge_value(
         sizes = [graph.tensor_type(name).numel() for name in parts]
         at = sum(sizes[: parts.index(result)])
         whole, numel = joined[0].name, sum(sizes)
+    tables = tables_of(graph, operand) if kind.is_keyed else ()
+    counted = counted_with(graph, operand)
     return EdgeValue(
         operand=cut.operands[0] if is_cut else operand,
         result=result,
@@ -440,9 +448,11 @@ def _edge_value(
         whole=whole,
         at=at,
         numel=numel,
-        table=keys_of(graph, operand).attrs["table"] if kind.is_keyed else None,
-        counted=counted_with(graph, operand),
+        table=tables[0] if tables else None,
+        counted=tuple(each.what for each in counted),
         inputs=keys_of(graph, operand).operands if is_ahead else (),
+        others=tables[1:],
+        counted_for=tuple(each.tables for each in counted) if tables[1:] else (),
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+
+from msgspec.structs import replace
 
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.layout_rules import LayoutSignature
 from placer.compiler.graph.structural_ops import CLIP_PART
-from placer.compiler.graph.structural_types import DISTINCT_KEYS, EXACT_SUM
+from placer.compiler.graph.structural_types import DISTINCT_KEYS, EXACT_SUM, count_ids
 from placer.place.layouts import Layout
 from placer.place.types import ITEM_BYTES, TensorType
 from placer.plan.exchanges import EXCHANGES
@@ -23,17 +25,35 @@ def is_keyed(graph: Graph, name: str) -> bool:
 
 
 def keys_of(graph: Graph, name: str) -> Op:
-    """Return the op that collects the keys of a value's rows. For a sum by key, these
-    are the keys of its first term."""
-    while True:
-        op = graph.producers[name]
+    """Return the op that collects some keys, or the keys of a value's rows. For a sum by key,
+    these are the keys of its first term."""
+    if graph.values[name].type != DISTINCT_KEYS:
+        name = _lookup_of(graph, name).operands[1]
+    while (op := graph.producers[name]).kind != "distinct_keys":
         index = graph.result_indices[name]
-        if op.kind == "distinct_keys":
-            return op
         if op.received_edge is not None:
             name = graph.sends[op.received_edge].operands[index]
-        elif op.kind == "distributed_lookup_table":
-            name = op.operands[1]
+        else:
+            name = op.operands[index if op.structure.copies else 0]
+    return op
+
+
+def tables_of(graph: Graph, name: str) -> tuple[str, ...]:
+    """Return the sparse table of a value's rows, or the tables that some keys select rows of."""
+    if graph.values[name].type == DISTINCT_KEYS:
+        tables: tuple[str, ...] = keys_of(graph, name).attrs["tables"]
+        return tables
+    return _lookup_of(graph, name).operands[:1]
+
+
+def _lookup_of(graph: Graph, name: str) -> Op:
+    """Return the op that looks up the rows of a value, or that its gradients are of."""
+    while (op := graph.producers[name]).kind != "distributed_lookup_table":
+        index = graph.result_indices[name]
+        if op.received_edge is not None:
+            name = graph.sends[op.received_edge].operands[index]
+        elif op.kind == "sum_by_key":
+            name = op.operands[1 + index]
         elif op.kind == "accumulate":
             name = op.attrs["of"]
         elif op.is_gradient:
@@ -43,6 +63,46 @@ def keys_of(graph: Graph, name: str) -> Op:
         else:
             several = op.structure.copies or op.kind == CLIP_PART
             name = op.operands[index if several else 0]
+    return op
+
+
+def without_unused_tables(graph: Graph) -> Graph:
+    """Return the graph, in which ops collect keys only for tables that the graph looks up, and
+    read only their inputs."""
+    used: dict[Op, set[str]] = {}
+    for op in graph.of_kind("distributed_lookup_table"):
+        table, keys = op.operands
+        used.setdefault(keys_of(graph, keys), set()).add(table)
+    ops = [_only_for(op, used[op]) if op in used else op for op in graph.ops]
+    operands = {name for op in ops for name in op.operands}
+    return graph.with_ops(
+        op for op in ops if op.name in operands or not op.structure.anywhere
+    )
+
+
+def _only_for(op: Op, tables: Set[str]) -> Op:
+    """Return an op that collects keys for some of its tables only."""
+    count = count_ids(op)
+    ids, read = op.operands[:count], iter(op.operands[count:])
+    attrs = dict(op.attrs)
+    attrs["tables"] = tuple(table for table in attrs["tables"] if table in tables)
+    given = {
+        table: [(name, next(read)) for name in names]
+        for table, names in attrs.pop("inputs", {}).items()
+    }
+    kept = {table: each for table, each in given.items() if table in tables}
+    if kept:
+        attrs["inputs"] = {t: tuple(n for n, _ in each) for t, each in kept.items()}
+    values = (value for each in kept.values() for _, value in each)
+    return replace(op, operands=(*ids, *values), attrs=attrs)
+
+
+def sum_by_key_of(graph: Graph, update: Op) -> Op:
+    """Return the op that sums the gradients of an update of rows, for all tables over its keys."""
+    op = graph.producers[update.operands[1]]
+    while op.kind != "sum_by_key":
+        op = graph.producers[op.operands[0]]  # a sum over microbatches
+    return op
 
 
 def count_keys(graph: Graph, name: str, rows: int) -> int:

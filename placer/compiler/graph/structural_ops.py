@@ -164,14 +164,14 @@ KINDS: dict[str, StructuralKind] = {
         # `distributed_lookup_table` is PaddlePaddle's name.
         StructuralKind(
             name="distinct_keys",
-            doc="collect the distinct keys that a node looks up in a sparse table,"
+            doc="collect the distinct keys that a node looks up in sparse tables,"
             " and the position of each key among them",
             attrs=attributes(
-                own("table", str, "the sparse table", required=True),
+                own("tables", tuple[str, ...], "the sparse tables", required=True),
                 own(
                     "inputs",
-                    tuple[str, ...],
-                    "names of the values in the last operands",
+                    dict[str, tuple[str, ...]],
+                    "for each table, names of the values in the last operands",
                 ),
                 own(
                     "padding",
@@ -197,13 +197,14 @@ KINDS: dict[str, StructuralKind] = {
             infer=lookup_types,
             phase=LevelPhase.ENTRY,
             level="early",
+            grouped=True,
             microbatches="same",
             in_table=True,
         ),
         StructuralKind(
             name="sum_by_key",
-            doc="add up the gradients of each key: first over lookups, then"
-            " microbatches, then nodes",
+            doc="add up the gradients of each key, for tables over the same keys: first"
+            " over lookups, then microbatches, then nodes",
             why="inserted: sums gradients by key",
             infer=sum_by_key_types,
             delays_earlier_phases=True,

@@ -36,8 +36,14 @@ def store_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
 
 
 def distinct_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
-    ids = operands[: len(operands) - len(op.attrs.get("inputs", ()))]
+    ids = operands[: count_ids(op)]
     return [DISTINCT_KEYS, *(TensorType("int32", each.shape) for each in ids)]
+
+
+def count_ids(op: Op) -> int:
+    """Return how many operands of an op that collects keys hold keys. They come first."""
+    inputs = op.attrs.get("inputs", {})
+    return len(op.operands) - sum(map(len, inputs.values()))
 
 
 def lookup_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
@@ -48,12 +54,14 @@ def lookup_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
 
 
 def sum_by_key_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
-    keys, gradients = operands[::2], operands[1::2]
-    if len(keys) != len(gradients) or {*keys} != {DISTINCT_KEYS}:
-        raise OpError("needs pairs of keys and gradients of their rows")
-    if {*gradients} != {gradients[0]}:
-        raise OpError("needs gradients of a single table")
-    return gradients[:1]
+    width = 1 + len(op.results)
+    lookups = [operands[i : i + width] for i in range(0, len(operands), width)]
+    if any(len(each) < width or each[0] != DISTINCT_KEYS for each in lookups):
+        raise OpError("needs keys, each with the gradients of their rows in each table")
+    _, *gradients = lookups[0]
+    if any(each != lookups[0] for each in lookups):
+        raise OpError("needs gradients of the same tables for all keys")
+    return gradients
 
 
 def exact_squares_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:

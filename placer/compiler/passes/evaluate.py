@@ -15,6 +15,8 @@ from msgspec.structs import replace
 
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.if_training import is_metric, resolve_if_training
+from placer.compiler.graph.keyed import without_unused_tables
+from placer.compiler.graph.structural_types import count_ids
 
 SUFFIX: Final = ".eval"
 """The suffix of an evaluation graph's name."""
@@ -25,7 +27,7 @@ def evaluate(graph: Graph) -> Graph:
     assert graph.evaluation_batch is not None
     ops = forward_ops(graph, is_metric)
     header = f"{graph.name}{SUFFIX}", graph.cluster, graph.evaluation_batch
-    return Graph(*header, ops, first_edge=graph.first_edge)
+    return without_unused_tables(Graph(*header, ops, first_edge=graph.first_edge))
 
 
 def forward_ops(graph: Graph, is_root: Callable[[Op], bool]) -> tuple[Op, ...]:
@@ -53,6 +55,5 @@ def _uncounted(op: Op) -> Op:
     """Remove the counting that only training does from an op that collects keys."""
     if op.kind != "distinct_keys" or "inputs" not in op.attrs:
         return op
-    attrs = dict(op.attrs)
-    count = len(op.operands) - len(attrs.pop("inputs"))
-    return replace(op, operands=op.operands[:count], attrs=attrs)
+    attrs = {name: each for name, each in op.attrs.items() if name != "inputs"}
+    return replace(op, operands=op.operands[: count_ids(op)], attrs=attrs)

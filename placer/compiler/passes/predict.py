@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from placer.compiler.graph.graph import Graph
 from placer.compiler.graph.if_training import is_output
+from placer.compiler.graph.keyed import without_unused_tables
 from placer.compiler.passes.evaluate import forward_ops
 
 
@@ -17,4 +18,4 @@ def predict(graph: Graph) -> Graph:
     ops = forward_ops(graph, is_output)
     batch = graph.evaluation_batch or graph.batch
     header = f"{graph.name}.predict", graph.cluster, batch
-    return Graph(*header, ops, first_edge=graph.first_edge)
+    return without_unused_tables(Graph(*header, ops, first_edge=graph.first_edge))

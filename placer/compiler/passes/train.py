@@ -11,9 +11,10 @@ from dataclasses import replace
 
 from placer.compiler.graph.graph import Graph
 from placer.compiler.graph.if_training import is_training_effect, resolve_if_training
+from placer.compiler.graph.keyed import without_unused_tables
 
 
 def train(graph: Graph) -> Graph:
     """Run the pass."""
     ops = resolve_if_training(graph, 0, is_training_effect)
-    return replace(graph.with_ops(ops), evaluation_batch=None)
+    return without_unused_tables(replace(graph.with_ops(ops), evaluation_batch=None))

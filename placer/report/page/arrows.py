@@ -190,8 +190,7 @@ def _keys(
         own[asker] = row_shard(askers, i, workers).num_rows(graph.batch)
         rows[groups[asker]] += own[asker]
     for value in edge.values:
-        assert value.table is not None, value
-        table = tables[value.table]
+        table = tables[value.tables[0]]
         item = row_bytes(graph.tensor_type(value.operand)) * (1 << 20)
         for holder in holders:
             share_of_holder = (

@@ -103,7 +103,8 @@ def _own_lines(box: Box) -> tuple[list[str], list[str]]:
         elif op.kind in ("parameter", "sparse_table", "local_parameter"):
             lines[op.name] = str(op.result.type)
         elif op.kind == "distinct_keys":
-            lines.setdefault(op.attrs["table"], "keys")
+            for table in op.attrs["tables"]:
+                lines.setdefault(table, "keys")
         elif op.kind == "distributed_lookup_table":
             lines[op.operands[0]] = str(op.result.type)
         elif structure.update is not None:

@@ -7,6 +7,7 @@ from typing import Final
 
 from placer.compiler.graph.graph import Op
 from placer.plan.plan import NodePlan, Plan
+from placer.plan.table_text import name_tables
 from placer.report.page.boxes import Box
 from placer.report.step.facts import StepTime
 
@@ -20,7 +21,6 @@ _METHODS: Final[Mapping[str, tuple[str, ...]]] = {
     "sum_microbatches": ("sum_microbatches", "microbatch_totals"),
 }
 """The methods of a node that run an op, if their names differ from the op's kind."""
-_OF_KEYS: Final = frozenset({"distinct_keys", "distributed_lookup_table"})
 _UPDATES: Final = ("update", "update_from_edges", "update_from", "update_rows")
 
 
@@ -45,8 +45,14 @@ def calls_of_boxes(
         step_time: the measured times; None without a trace.
     """
     plans = {node.name: node for node in plan.nodes}
+    sparse = _texts_of_tables(plan)
     calls = [
-        _calls(box, [plans[name] for name in firsts[box.column]], step_time is not None)
+        _calls(
+            box,
+            [plans[name] for name in firsts[box.column]],
+            sparse,
+            step_time is not None,
+        )
         for box in boxes
     ]
     if step_time is None:
@@ -81,7 +87,12 @@ def _measured(
     return tuple(names), sum(seconds) / len(seconds) if names else None
 
 
-def _calls(box: Box, nodes: Sequence[NodePlan], with_methods: bool) -> dict[str, int]:
+def _calls(
+    box: Box,
+    nodes: Sequence[NodePlan],
+    sparse: Mapping[str, Sequence[str]],
+    with_methods: bool,
+) -> dict[str, int]:
     """Return the calls that may run a box, with the number of its ops that each runs."""
     segments: dict[int, int] = {}
     others: list[Op] = []
@@ -99,32 +110,44 @@ def _calls(box: Box, nodes: Sequence[NodePlan], with_methods: bool) -> dict[str,
     }
     if with_methods:
         tables = {
-            block.name: table.name
+            block.name: [table.name]
             for node in nodes
             for table in node.tables
             for block in table.blocks
         }
         for op in others:
-            for name in _methods(op, tables):
+            for name in _methods(op, {**tables, **sparse}):
                 calls[name] = calls.get(name, 0) + 1
     return calls
 
 
-def _methods(op: Op, tables: Mapping[str, str]) -> Iterator[str]:
+def _texts_of_tables(plan: Plan) -> dict[str, list[str]]:
+    """Return the texts in calls that look up or update each sparse table: its name, or a text
+    for all tables over its keys, or for those that are trained."""
+    trained = {table.name for table in plan.sparse_tables if table.trainable}
+    texts = {}
+    for table in plan.sparse_tables:
+        groups = [table.over, [name for name in table.over if name in trained]]
+        texts[table.name] = [table.name, *map(name_tables, filter(None, groups))]
+    return {name: [*dict.fromkeys(each)] for name, each in texts.items()}
+
+
+def _methods(op: Op, tables: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """Yield the names of calls of methods that may run an op, as a trace has them."""
     structure = op.structure
     if structure.update is not None or op.kind == "store":
-        table = tables.get(op.operands[0], op.operands[0])
+        texts = tables.get(op.operands[0], [op.operands[0]])
         methods: tuple[str, ...] = ("store",)
         if structure.update == "direction":
             methods = ("compute_directions",)
         elif structure.update is not None:
             methods = *_UPDATES, "apply_directions"
         for method in methods:
-            yield f"{method} {table}"
-    elif op.kind in _OF_KEYS:
-        table = op.attrs["table"] if "table" in op.attrs else op.operands[0]
-        yield f"{op.kind} {table}"
+            yield from (f"{method} {text}" for text in texts)
+    elif op.kind == "distinct_keys":
+        yield f"{op.kind} {name_tables(op.attrs['tables'])}"
+    elif op.kind == "distributed_lookup_table":
+        yield from (f"{op.kind} {text}" for text in tables[op.operands[0]])
     elif op.exchange is not None and op.exchange.handling == "adds":
         yield "add_to_sums"
     elif not (structure.sends or structure.receives or structure.directive):

@@ -15,7 +15,7 @@ from placer.channel.interface import Array, Key
 from placer.plan.plan import Edge
 from placer.plan.settings.training.update_modes import Mode
 from placer.runtime.asynchronous.worker_end import WorkerEnd
-from placer.runtime.exchange.row_exchange import RowExchange
+from placer.runtime.exchange.row_exchange import RowExchange, message_of_keys
 from placer.runtime.exchange.worker_messages import MessageKind, header
 from placer.tables.sparse.batch_keys import BatchKeys
 
@@ -26,11 +26,12 @@ class AskedRows(WorkerEnd):
 
     Args:
         rows: the worker's side of edges that carry rows by key.
-        give_edge, push_edge: the edges of the rows and of their gradients.
+        ask_edge, give_edge, push_edge: the edges of keys, rows and gradients.
         mode: how the workers agree on updates.
     """
 
     rows: RowExchange
+    ask_edge: Edge
     give_edge: Edge
     push_edge: Edge
     mode: Mode
@@ -48,8 +49,7 @@ class AskedRows(WorkerEnd):
         self._number += 1
         self._asked.append(self._number)
         for i, server in enumerate(self.push_edge.targets):
-            arrays = [array for each in keys for array in each.message_to(i)]
-            self._send(server, [head, *arrays])
+            self._send(server, [head, *message_of_keys(self.ask_edge, keys, i)])
 
     def receive_rows(self, keys: Sequence[BatchKeys]) -> tuple[Array, ...]:
         """Wait for the rows of the oldest request; see `RowExchange.receive_rows`."""

@@ -118,10 +118,11 @@ class Service:
     def steps_of_rows(self) -> dict[str, int]:
         """Return the newest step applied for all workers, by sparse table."""
         return {
-            str(value.table): min(served.applied.values())
+            table: min(served.applied.values())
             for served in self._served.values()
             if served.ask is not None
             for value in served.push.values
+            for table in value.tables
         }
 
     @property

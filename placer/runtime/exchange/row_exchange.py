@@ -2,11 +2,12 @@
 
 A node sends each holder of a table the distinct keys that this holder stores, with their
 counts in the batch. The holder answers with the rows. The gradients of the rows go back in the
-same order. Tables that are looked up at the same places share messages:
+same order. Tables that are looked up at the same places share messages, and tables over the
+same keys share the keys:
 
-    keys       uint64[n] and uint32[n] for each table: the keys, and their counts; if the plan
-               says so, float32[n]: additions to scores, and uint32[n] and uint32[1]: times of
-               the keys and the latest time
+    keys       uint64[n] and uint32[n] for each table, or for tables over the same keys: the
+               keys, and their counts; for each of `EdgeValue.statistics`, float32[n]: additions to
+               scores; or uint32[n] and uint32[1]: times of the keys and the latest time
     rows       dtype[n, dim] for each table
     gradients  dtype[n, dim] for each table
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from placer.errors import RunError
 from placer.plan.plan import Edge, EdgeValue, SparseTable
 from placer.runtime.exchange.worker_messages import HEADER_SIZE
 from placer.system.memory.arena import Arena
-from placer.tables.key_sums import KeyPart
+from placer.tables.key_sums import KeyPart, Statistic
 from placer.tables.sparse.batch_keys import BatchKeys, server_partitions
 from placer.tables.sparse.found_rows import FoundRows
 from placer.tables.sparse.hashing import U64, mix, partition_of
@@ -36,11 +37,11 @@ class AskedKeys:
 
     Attributes:
         parts: the keys of each requesting node, in the order of the nodes.
-        found: the located rows of each part, if they were located ahead.
+        found: the rows of each part in each of the tables, if they were located ahead.
     """
 
     parts: tuple[KeyPart, ...]
-    found: tuple[FoundRows, ...] = ()
+    found: tuple[tuple[FoundRows, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +73,13 @@ class RowExchange:
     _own: dict[Key, list[Array]] = field(default_factory=dict)
 
     def send_keys(self, key: Key, keys: Sequence[BatchKeys]) -> None:
-        """Send each holder the keys that it stores, for each table."""
-        for i, holder in enumerate(self.edges[key.edge].targets):
-            message = [array for each in keys for array in each.message_to(i)]
-            self._send(holder, key, message)
+        """Send each holder the keys that it stores."""
+        edge = self.edges[key.edge]
+        for i, holder in enumerate(edge.targets):
+            self._send(holder, key, message_of_keys(edge, keys, i))
 
     def receive_keys(self, key: Key) -> tuple[AskedKeys, ...]:
-        """Wait for the requested keys of all nodes, for each table.
+        """Wait for the requested keys of all nodes, for each value of the edge.
 
         Raises:
             RunError: if a message does not hold valid keys of this node and their counts.
@@ -94,27 +95,32 @@ class RowExchange:
                 part.append(each)
         return tuple(AskedKeys(tuple(each)) for each in parts)
 
-    def tables_of(self, edge: int) -> list[str]:
-        """Return the tables whose keys or rows pass along an edge."""
-        return [str(value.table) for value in self.edges[edge].values]
+    def tables_of(self, edge: int) -> list[tuple[str, ...]]:
+        """Return the tables of each value of an edge."""
+        return [value.tables for value in self.edges[edge].values]
 
     def read_keys(
         self, edge: Edge, source: str, message: Sequence[Array]
     ) -> list[KeyPart]:
-        """Return the keys that a node requests, for each table.
+        """Return the keys that a node requests, for each value of the edge.
 
         Raises:
             RunError: if the arrays do not hold valid keys of this node and their counts.
         """
         arrays, found = iter(message), []
         for value in edge.values:
-            keys, counts, *more = (next(arrays) for _ in dtypes_of_value(value))
-            scores = more.pop(0) if "scores" in value.counted else None
-            times, now = more if "times" in value.counted else (None, None)
-            part = KeyPart(keys, counts, scores, times)
-            fits = now is None or (now.dtype == np.uint32 and now.shape == (1,))
-            self._check_keys(source, self.tables[str(value.table)], part, fits)
-            found.append(part if now is None else part._replace(now=int(now[0])))
+            keys, counts = next(arrays), next(arrays)
+            statistics, fits = [], True
+            for each in value.statistics:
+                values, now = next(arrays), 0
+                if each.what == "times":
+                    latest = next(arrays)
+                    fits = fits and latest.dtype == np.uint32 and latest.shape == (1,)
+                    now = int(latest[0]) if fits else 0
+                statistics.append(Statistic(each.what, each.tables, values, now))
+            part = KeyPart(keys, counts, statistics, value.tables)
+            self._check_keys(source, self.tables[value.tables[0]], part, fits)
+            found.append(part)
         return found
 
     def send_rows(self, key: Key, rows: Sequence[PartsOfRows]) -> None:
@@ -219,18 +225,16 @@ class RowExchange:
         partitions, keys = table.settings.partitions, part.keys
         holders = table.holders
         problem = ""
-        others = (
-            (part.occurrences, np.uint32),
-            (part.scores, np.float32),
-            (part.times, np.uint32),
-        )
+        others: list[tuple[Array, np.dtype[Any]]] = [
+            (part.occurrences, np.dtype(np.uint32))
+        ]
+        others += [(each.values, _DTYPES[each.what]) for each in part.statistics]
         if (
             not fits
             or keys.ndim != 1
             or keys.dtype != np.uint64
             or any(
-                array is not None
-                and (array.dtype != dtype or array.shape != keys.shape)
+                array.dtype != dtype or array.shape != keys.shape
                 for array, dtype in others
             )
             or not part.occurrences.all()
@@ -261,13 +265,30 @@ def _spaces(
     return [a[each.of_server(holder)] for a, each in zip(arrays, keys, strict=True)]
 
 
+_DTYPES: Final[Mapping[str, np.dtype[Any]]] = {
+    "scores": np.dtype(np.float32),
+    "times": np.dtype(np.uint32),
+}
+"""The dtype of each kind of statistics."""
+
+
+def message_of_keys(edge: Edge, keys: Sequence[BatchKeys], holder: int) -> list[Array]:
+    """Return the message with the keys that a holder, by its index, stores."""
+    return [
+        array
+        for value, each in zip(edge.values, keys, strict=True)
+        for array in each.message_to(holder, value.statistics)
+    ]
+
+
 def dtypes_of_keys(edge: Edge) -> list[Any]:
     """Return the dtypes of the arrays in a message of keys."""
-    return [dtype for value in edge.values for dtype in dtypes_of_value(value)]
+    return [dtype for value in edge.values for dtype in _dtypes_of_value(value)]
 
 
-def dtypes_of_value(value: EdgeValue) -> list[Any]:
-    """Return the dtypes of one table's arrays in a message of keys."""
-    scores = [np.float32] if "scores" in value.counted else []
-    times = [np.uint32, np.uint32] if "times" in value.counted else []
-    return [np.uint64, np.uint32, *scores, *times]
+def _dtypes_of_value(value: EdgeValue) -> list[Any]:
+    """Return the dtypes of a value's arrays in a message of keys."""
+    dtypes = [np.dtype(np.uint64), np.dtype(np.uint32)]
+    for each in value.statistics:
+        dtypes += [_DTYPES[each.what]] * (2 if each.what == "times" else 1)
+    return dtypes

@@ -12,7 +12,7 @@ padded with zeros:
     REQUEST  REQUEST, step: answer once this step of all workers is applied
     DRAIN    DRAIN, newest step: the worker has pushed everything
     ASK      ASK, step: a request for rows of sparse tables
-             then for each table the arrays of its keys, as in `row_exchange`; a later push
+             then the arrays of keys, as in `row_exchange`; a later push
              holds the gradients of the rows
     answer   version, newest step applied for all workers that have not drained, newest step
              applied for all workers
@@ -77,8 +77,8 @@ class WorkerMessage:
         base: the block values of that version, if they are kept.
         parts: the pieces of a push. A round with an outer optimizer has one part for
             each worker, any other push has a single part. Array 0 is the header.
-        keys: for each sparse table, the requested keys, or the keys of the pushed
-            gradients.
+        keys: the requested keys of sparse tables, or the keys of the pushed gradients,
+            in the order of the edge of keys.
         least: the newest step applied for all workers, including this push.
     """
 

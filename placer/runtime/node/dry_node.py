@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from placer.channel.interface import Array
-from placer.plan.plan import EdgeValue, NodePhase, Plan
+from placer.plan.plan import Edge, EdgeValue, NodePhase, Plan
 from placer.plan.settings.data.columns import Column
 from placer.plan.settings.data.sources import POSITION
 from placer.runtime.exchange.nested_tuples import fill_tree, leaves, like_tree
@@ -21,7 +21,7 @@ from placer.runtime.node.position import Position
 from placer.runtime.node.row_calls import RowCalls
 from placer.system.memory import aligned
 from placer.tables.dense import DenseTable
-from placer.tables.key_sums import KeyPart
+from placer.tables.key_sums import KeyPart, Statistic
 
 if TYPE_CHECKING:
     from placer.runtime.exchange.row_exchange import AskedKeys, PartsOfRows
@@ -175,18 +175,27 @@ class DryNode(Node):
     # Rows of sparse tables.
 
     def receive_keys(self, edge: int) -> tuple[AskedKeys, ...]:
-        return self._asked(edge, len(self.exchange.edges[edge].sources))
+        planned = self.exchange.edges[edge]
+        return _no_keys(planned, len(planned.sources))
 
     def asked_keys(self, message: WorkerMessage) -> tuple[AskedKeys, ...]:
-        return self._asked(message.edge, 1)
+        edges = self.exchange.edges
+        tables = edges[message.edge].sparse_tables
+        asked = (
+            edge
+            for edge in edges.values()
+            if edge.declared is not None and edge.declared.moves == "keys"
+        )
+        return _no_keys(next(e for e in asked if e.sparse_tables == tables), 1)
 
-    def _asked(self, edge: int, nodes: int) -> tuple[AskedKeys, ...]:
-        from placer.runtime.exchange.row_exchange import AskedKeys
+    def distributed_lookup_table(
+        self, tables: str | tuple[str, ...], keys: BatchKeys | AskedKeys
+    ) -> Any:
+        if isinstance(tables, str):
+            return self._rows_of(tables, keys)
+        return tuple(self._rows_of(table, keys) for table in tables)
 
-        values = self._values(edge)
-        return tuple(AskedKeys((_no_keys(value),) * nodes) for value in values)
-
-    def distributed_lookup_table(self, table: str, keys: BatchKeys | AskedKeys) -> Any:
+    def _rows_of(self, table: str, keys: BatchKeys | AskedKeys) -> Any:
         from placer.runtime.exchange.row_exchange import AskedKeys, PartsOfRows
 
         held = self._rows().lookups.tables[table]
@@ -230,11 +239,21 @@ class DryNode(Node):
         return self.exchange.edges[edge].values
 
 
-def _no_keys(value: EdgeValue) -> KeyPart:
-    """Return an empty part of keys, with scores and times if the edge carries them."""
-    scores = np.empty(0, np.float32) if "scores" in value.counted else None
-    times = np.empty(0, np.uint32) if "times" in value.counted else None
-    return KeyPart(np.empty(0, np.uint64), np.empty(0, np.uint32), scores, times)
+def _no_keys(edge: Edge, nodes: int) -> tuple[AskedKeys, ...]:
+    """Return no keys of each node, with scores and times if the edge carries them."""
+    from placer.runtime.exchange.row_exchange import AskedKeys
+
+    dtypes = {"scores": np.float32, "times": np.uint32}
+    found = []
+    for value in edge.values:
+        statistics = [
+            Statistic(each.what, each.tables, np.empty(0, dtypes[each.what]))
+            for each in value.statistics
+        ]
+        none = np.empty(0, np.uint64), np.empty(0, np.uint32)
+        parts = [KeyPart(*none, statistics, value.tables) for _ in range(nodes)]
+        found.append(AskedKeys(tuple(parts)))
+    return tuple(found)
 
 
 def _zeros(dtype: npt.DTypeLike, shape: Iterable[int]) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,13 @@ class RowCalls:
         total = node.sum_by_key(keys, d_rows)
         node.update_rows("emb.table", total)
 
+    Tables over the same keys share these calls, with a tuple of their names:
+
+        keys, position = node.distinct_keys(("wide.table", "deep.table"), ids)
+        wide, deep = node.distributed_lookup_table(("wide.table", "deep.table"), keys)
+        d_wide, d_deep = node.sum_by_key(keys, d_wide_rows, d_deep_rows)
+        node.update_rows(("wide.table", "deep.table"), d_wide, d_deep)
+
     Attributes:
         keys: collects the keys that the node looks up.
         lookups: requests rows and sends requested rows.
@@ -54,22 +61,24 @@ class RowCalls:
 
     def distinct_keys(
         self,
-        table: str,
+        tables: str | tuple[str, ...],
         *ids: Any,
         padding: tuple[int | None, ...] = (),
         show: Any = None,
         click: Any = None,
         time: Any = None,
     ) -> tuple[Any, ...]:
-        """Collect the distinct keys that this node looks up in a table.
+        """Collect the distinct keys that this node looks up in tables.
 
         Args:
-            table: the name of the table.
+            tables: the name of the table, or the names of tables over the same keys.
             ids: arrays of keys, of any shape and integer dtype.
             padding: for each array, the key that marks padding; None without padding.
             show, click: how much each row adds to the shows and clicks of its keys, of
                 shape [batch]; by default 1 and 0. They determine the score of a key.
-            time: the time of each row in seconds, integers of shape [batch].
+            time: the time of each row in seconds, integers of shape [batch]. If only some of
+                the tables have a time, or each has its own, a dict by table, as for `show` and
+                `click`.
 
         Raises:
             RunError: if scores are not finite, or times are not seconds from 0 to 2^32 - 1.
@@ -81,16 +90,27 @@ class RowCalls:
         Example:
             keys, position = node.distinct_keys("emb.table", ids)
         """
+        names = _names(tables)
         given = {"show": show, "click": click, "time": time}
-        stats = {name: each for name, each in given.items() if each is not None}
-        return self.keys.collect(table, ids, padding, **stats)
+        by_table = {
+            name: each if isinstance(each, Mapping) else dict.fromkeys(names, each)
+            for name, each in given.items()
+            if each is not None
+        }
+        read = {
+            (table, name): each[table]
+            for table in names
+            for name, each in by_table.items()
+            if table in each
+        }
+        return self.keys.collect(names, ids, padding, read)
 
     def send_keys(self, edge: int, *keys: BatchKeys) -> None:
         """Request the rows of keys from the nodes that hold the tables.
 
         Args:
             edge: the number of the edge.
-            keys: the keys of each table of the edge.
+            keys: the keys of the edge: for each table, or for tables over the same keys.
 
         Example:
             node.send_keys(KEYS_TO_SERVERS, keys)
@@ -131,28 +151,33 @@ class RowCalls:
             edge: the number of the edge.
 
         Returns:
-            For each table of the edge, the keys of each node.
+            For each table, or for tables over the same keys, the keys of each node.
 
         Example:
             (keys,) = node.receive_keys(KEYS_FROM_WORKERS)
         """
         return self.lookups.receive_keys(edge)
 
-    def distributed_lookup_table(self, table: str, keys: BatchKeys | AskedKeys) -> Any:
-        """Look up the rows of keys, without changing the table.
+    def distributed_lookup_table(
+        self, tables: str | tuple[str, ...], keys: BatchKeys | AskedKeys
+    ) -> Any:
+        """Look up the rows of keys, without changing the tables.
 
         Args:
-            table: the name of the table, which this node holds.
+            tables: the name of the table, or the names of tables over the same keys. This node
+                holds them.
             keys: keys that other nodes have requested, or this node's own keys.
 
         Returns:
             For requested keys, the rows for each node. For this node's own keys, an array
-            [n, dim]; rows of zeros follow the n' <= n rows of the keys.
+            [n, dim]; rows of zeros follow the n' <= n rows of the keys. A tuple of these for a
+            tuple of names.
 
         Example:
             rows = node.distributed_lookup_table("emb.table", keys)
         """
-        return self.lookups.look_up(table, keys)
+        found = self.lookups.look_up(_names(tables), keys)
+        return found[0] if isinstance(tables, str) else tuple(found)
 
     def send_rows(self, edge: int, *rows: PartsOfRows) -> None:
         """Send the requested rows to the nodes.
@@ -187,13 +212,13 @@ class RowCalls:
 
         Args:
             edge: the number of the edge.
-            keys_and_gradients: for each table of the edge, its keys and the gradients of
-                the rows, of the shape [n, dim] of the received rows.
+            keys_and_gradients: the keys of each lookup, and then the gradients of their rows
+                for each table over these keys, of the shape [n, dim] of the received rows.
 
         Example:
             node.send_row_gradients(ROW_GRADIENTS_TO_SERVERS, keys, d_rows)
         """
-        self.pushes.send(edge, keys_and_gradients[::2], keys_and_gradients[1::2])
+        self.pushes.send(edge, keys_and_gradients)
 
     def receive_row_gradients(self, edge: int) -> tuple[PartsOfRows, ...]:
         """Wait for the gradients of the rows that nodes have requested.
@@ -218,7 +243,7 @@ class RowCalls:
             message: the message.
 
         Returns:
-            The keys of each table of the edge.
+            The keys of each table, or of tables over the same keys.
 
         Example:
             (keys,) = node.asked_keys(message)
@@ -246,10 +271,11 @@ class RowCalls:
         """Add up the gradients of each key, in the order of the lookups and the nodes.
 
         Args:
-            keys_and_gradients: the keys of each lookup, and the gradients of their rows.
+            keys_and_gradients: the keys of each lookup, and then the gradients of their rows,
+                for each table over these keys.
 
         Returns:
-            The gradient sum of each key.
+            The gradient sum of each key; for several tables, a tuple of these.
 
         Raises:
             RunError: for gradients that do not match the keys.
@@ -257,7 +283,8 @@ class RowCalls:
         Example:
             total = node.sum_by_key(keys, d_rows)
         """
-        return self.pushes.sum_by_key(keys_and_gradients[::2], keys_and_gradients[1::2])
+        totals = self.pushes.sum_by_key(keys_and_gradients)
+        return totals[0] if len(totals) == 1 else tuple(totals)
 
     def exact_squares_of_rows(self, table: str, total: KeySums) -> Array:
         """Return the sum of the squares of gradient sums by key, without rounding.
@@ -281,10 +308,10 @@ class RowCalls:
 
     def update_rows(
         self,
-        table: str,
-        total: KeySums,
+        tables: str | tuple[str, ...],
+        *totals: KeySums,
         scale: Any = None,
-        limit: float | None = None,
+        limit: float | tuple[float | None, ...] | None = None,
         message: WorkerMessage | None = None,
     ) -> None:
         """Update the rows of keys by the optimizer's rule, at this step's learning rate.
@@ -293,10 +320,13 @@ class RowCalls:
         forgets old keys.
 
         Args:
-            table: the name of the table, which this node holds.
-            total: the sum of the gradients of each key.
-            scale: a factor for the gradients, for example from clipping; None means 1.
-            limit: clip each element of the sums to this magnitude before scaling.
+            tables: the name of the table, or the names of tables over the same keys. This node
+                holds them.
+            totals: for each table, the sum of the gradients of each key.
+            scale: a factor for the gradients, for example from clipping: one factor for all
+                tables, or a tuple with one for each. None means 1.
+            limit: clip each element of the sums to this magnitude before scaling; one for all
+                tables, or a tuple.
             message: the worker's message with these gradients; its step determines the
                 learning rate. None for a synchronous table.
 
@@ -307,4 +337,13 @@ class RowCalls:
         Example:
             node.update_rows("emb.table", total, scale=clip_scale)
         """
-        self.pushes.update(table, total, scale, limit, message)
+        names = _names(tables)
+        scales, limits = (
+            each if isinstance(each, tuple) else (each,) * len(names)
+            for each in (scale, limit)
+        )
+        self.pushes.update(names, totals, scales, limits, message)
+
+
+def _names(tables: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (tables,) if isinstance(tables, str) else tables

@@ -15,6 +15,7 @@ from placer.runtime.exchange.row_exchange import AskedKeys, PartsOfRows, RowExch
 from placer.runtime.exchange.worker_messages import WorkerMessage
 from placer.runtime.node.collected_keys import CollectedKeys
 from placer.runtime.node.position import Position
+from placer.runtime.node.tables_of_keys import TablesOfKeys
 from placer.tables.sparse.batch_keys import BatchKeys
 from placer.tables.sparse.table import SparseTable
 
@@ -77,11 +78,15 @@ class RowLookups:
         if self.position.is_last:
             return
         key = self._key(edge)._replace(step=self.position.step + 1)
-        tables = [self.tables[name] for name in self.exchange.tables_of(edge)]
         self._asked_ahead[edge] = tuple(
-            replace(asked, found=tuple(table.find(part.keys) for part in asked.parts))
-            for table, asked in zip(
-                tables, self.exchange.receive_keys(key), strict=True
+            replace(
+                asked,
+                found=tuple(self._held(names).find(part.keys) for part in asked.parts),
+            )
+            for names, asked in zip(
+                self.exchange.tables_of(edge),
+                self.exchange.receive_keys(key),
+                strict=True,
             )
         )
 
@@ -94,22 +99,34 @@ class RowLookups:
     def of_message(message: WorkerMessage) -> tuple[AskedKeys, ...]:
         return tuple(AskedKeys((part,)) for part in message.keys)
 
-    def look_up(self, table: str, keys: BatchKeys | AskedKeys) -> Array | PartsOfRows:
-        """Return the rows of requested keys, or of this node's own keys followed by zeros."""
-        held, arena = self.tables[table], self.exchange.arena
-        dim = held.settings.dim
+    def look_up(
+        self, tables: tuple[str, ...], keys: BatchKeys | AskedKeys
+    ) -> list[Array] | list[PartsOfRows]:
+        """Return the rows of requested keys in each table, or of this node's own keys followed
+        by zeros."""
+        held = self._held(tables)
         if isinstance(keys, AskedKeys):
-            parts = []
-            for part, found in zip_longest(keys.parts, keys.found):
-                out = arena.allocate(held.dtype, (part.keys.size, dim))
-                parts.append(held.pull(part.keys, out, found))
-            return PartsOfRows(tuple(parts))
+            parts = [
+                held.read(part.keys, self._empty(held, part.keys.size), found)
+                for part, found in zip_longest(keys.parts, keys.found)
+            ]
+            return [PartsOfRows(each) for each in zip(*parts, strict=True)]
         self.keys.choose_sizes()
-        count = keys.keys.size
-        rows = arena.allocate(held.dtype, (keys.size, dim))
-        held.pull(keys.keys, rows[:count])
-        rows[count:] = 0
+        rows, count = self._empty(held, keys.size), keys.keys.size
+        held.read(keys.keys, [array[:count] for array in rows])
+        for array in rows:
+            array[count:] = 0
         return rows
+
+    def _held(self, names: tuple[str, ...]) -> TablesOfKeys:
+        return TablesOfKeys([self.tables[name] for name in names])
+
+    def _empty(self, held: TablesOfKeys, count: int) -> list[Array]:
+        """Return an array for the rows of each table."""
+        return [
+            self.exchange.arena.allocate(each.dtype, (count, each.settings.dim))
+            for each in held.tables
+        ]
 
     def send_rows(self, edge: int, rows: Sequence[PartsOfRows]) -> None:
         self.exchange.send_rows(self._key(edge), rows)

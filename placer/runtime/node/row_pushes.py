@@ -20,11 +20,12 @@ from placer.runtime.exchange.row_exchange import AskedKeys, PartsOfRows, RowExch
 from placer.runtime.exchange.worker_messages import WorkerMessage, join_flat, malformed
 from placer.runtime.node.learning_rates import LearningRates
 from placer.runtime.node.position import Position
+from placer.runtime.node.tables_of_keys import Push, RowUpdate, TablesOfKeys
 from placer.tables.exact_squares import exact_squares
 from placer.tables.key_sums import KeySums
 from placer.tables.sparse.batch_keys import BatchKeys
 from placer.tables.sparse.key_sums import sum_by_key
-from placer.tables.sparse.table import SparseTable
+from placer.tables.sparse.table import Pushed, SparseTable
 
 
 @dataclass(slots=True)
@@ -58,11 +59,11 @@ class RowPushes:
     _swept: dict[str, int] = field(default_factory=dict, init=False)
     """For each table, the last step after which it has forgotten keys."""
 
-    def send(
-        self, edge: int, keys: Sequence[BatchKeys], gradients: Sequence[Any]
-    ) -> None:
+    def send(self, edge: int, keys_and_gradients: Sequence[Any]) -> None:
         """Send the gradients of the rows of keys to the nodes that hold the rows."""
-        arrays = [np.asarray(each) for each in gradients]
+        lookups = _by_keys(keys_and_gradients)
+        keys = [each for each, of_tables in lookups for _ in of_tables]
+        arrays = [np.asarray(each) for _, of_tables in lookups for each in of_tables]
         end, position = self.ends.get(edge), self.position
         if end is not None:
             rows = position.own_rows(self.shard), position.count
@@ -81,32 +82,32 @@ class RowPushes:
         if arrays is None:
             raise malformed(message)
         found = []
-        for value, array, part in zip(values, arrays, message.keys, strict=True):
-            count, dim = part.keys.size, int(value.shape[1])
+        parts = {name: part for part in message.keys for name in part.tables}
+        for value, array in zip(values, arrays, strict=True):
+            count, dim = parts[value.tables[0]].keys.size, int(value.shape[1])
             if array.size != count * dim:
                 raise malformed(message)
             found.append(PartsOfRows((array.reshape(count, dim),)))
         return tuple(found)
 
     @staticmethod
-    def sum_by_key(
-        keys: Sequence[BatchKeys | AskedKeys], gradients: Sequence[Any]
-    ) -> KeySums:
-        """Return the sum of the gradients of each key, in the order of lookups and nodes."""
-        terms: list[KeySums] = []
-        for of_lookup, given in zip(keys, gradients, strict=True):
-            if isinstance(of_lookup, BatchKeys):  # this node's own keys
-                own = np.asarray(given)[: of_lookup.keys.size]
-                terms.append(KeySums(of_lookup.part, own))
-                continue
-            for part, rows in zip(of_lookup.parts, given.parts, strict=True):
-                if len(rows) != part.keys.size:
-                    raise RunError(
-                        f"received {len(rows)} gradients for {part.keys.size} rows",
-                        hint="give every node of a run the same build",
-                    )
-                terms.append(KeySums(part, rows))
-        return sum_by_key(terms)
+    def sum_by_key(keys_and_gradients: Sequence[Any]) -> list[KeySums]:
+        """Return the sums of the gradients of each key, in the order of lookups and nodes.
+
+        The arguments are the keys of each lookup, followed by gradients for each table.
+        """
+        lookups = _by_keys(keys_and_gradients)
+        of_tables = zip(*(gradients for _, gradients in lookups), strict=True)
+        return [
+            sum_by_key(
+                [
+                    term
+                    for (keys, _), given in zip(lookups, of_table, strict=True)
+                    for term in _terms(keys, given)
+                ]
+            )
+            for of_table in of_tables
+        ]
 
     def exact_squares(self, table: str, total: KeySums) -> Array:
         """Return the exact sum of squares of the gradients that update a table."""
@@ -123,52 +124,47 @@ class RowPushes:
 
     def update(
         self,
-        table: str,
-        total: KeySums,
-        scale: Any = None,
-        limit: float | None = None,
+        tables: tuple[str, ...],
+        totals: Sequence[KeySums],
+        scales: Sequence[Any],
+        limits: Sequence[float | None],
         message: WorkerMessage | None = None,
     ) -> None:
-        """Update a table by gradient sums, and let the table forget old keys."""
-        held = self.tables[table]
+        """Update tables over the same keys by gradient sums, and let them forget old keys."""
         # The step of an asynchronous table is the last one that all workers have finished.
         step = draw = self.position.step
         if message is not None:
             sources = self.exchange.edges[message.edge].sources
             step = message.least
             draw = message.step * len(sources) + sources.index(message.worker)
-        part, gradients, scoring = total.part, total.gradients, held.settings.score
-        if limit is not None:
-            gradients = np.clip(gradients, -limit, limit)
-        scores = part.scores
-        if scoring is not None and scores is None:
-            scores = part.occurrences.astype(np.float32) * np.float32(scoring.no_click)
         where = f"in step {step}"
         if message is not None:
             where = f"in step {message.step} of {message.worker}"
-        pushed = held.push(
-            part.keys,
-            gradients,
-            learning_rate=self.rates.of(table, message),
-            step=step,
-            occurrences=part.occurrences,
-            scores=scores,
-            times=part.times,
-            scale=1.0 if scale is None else float(scale),
-            draw=draw,
-            drop_not_finite=self.drops_not_finite,
-            where=where,
-        )
-        if pushed.not_finite and table not in self._has_dropped:
-            self._has_dropped.add(table)
-            self.on_warning(
-                f"table {table}: the gradients of {pushed.not_finite:,} of"
-                f" {part.keys.size:,} keys are not finite {where}; such gradients are"
-                " dropped, and the run continues because of train.nan: warn"
+        updates = [
+            RowUpdate(total, self.rates.of(table, message), scale, limit)
+            for table, total, scale, limit in zip(
+                tables, totals, scales, limits, strict=True
             )
-        held.note_time(part.now)
-        self.forget_up_to(table, step)
+        ]
+        held = TablesOfKeys([self.tables[table] for table in tables])
+        push = Push(step, draw, where, self.drops_not_finite)
+        for table, pushed in zip(tables, held.push(updates, push), strict=True):
+            self._warn_of_dropped(table, pushed, totals[0].part.keys.size, where)
+            self.forget_up_to(table, step)
         self.on_update()
+
+    def _warn_of_dropped(
+        self, table: str, pushed: Pushed, keys: int, where: str
+    ) -> None:
+        """Warn once for a table that gradients which are not finite are dropped."""
+        if not pushed.not_finite or table in self._has_dropped:
+            return
+        self._has_dropped.add(table)
+        self.on_warning(
+            f"table {table}: the gradients of {pushed.not_finite:,} of {keys:,} keys are not"
+            f" finite {where}; such gradients are dropped, and the run continues because of"
+            " train.nan: warn"
+        )
 
     def forget_up_to(self, table: str, step: int) -> None:
         """Let a table forget keys after each step up to `step`, once per step."""
@@ -183,3 +179,27 @@ class RowPushes:
 
     def _key(self, edge: int) -> Key:
         return self.position.key(self.exchange.edges[edge])
+
+
+def _by_keys(keys_and_gradients: Sequence[Any]) -> list[tuple[Any, list[Any]]]:
+    """Return the keys of each lookup, with the gradients that follow them."""
+    lookups: list[tuple[Any, list[Any]]] = []
+    for each in keys_and_gradients:
+        if isinstance(each, BatchKeys | AskedKeys):
+            lookups.append((each, []))
+        else:
+            lookups[-1][1].append(each)
+    return lookups
+
+
+def _terms(keys: BatchKeys | AskedKeys, gradients: Any) -> list[KeySums]:
+    """Return the gradients of the keys of a lookup: one term for each node."""
+    if isinstance(keys, BatchKeys):  # this node's own keys
+        return [KeySums(keys.part, np.asarray(gradients)[: keys.keys.size])]
+    for part, rows in zip(keys.parts, gradients.parts, strict=True):
+        if len(rows) != part.keys.size:
+            raise RunError(
+                f"received {len(rows)} gradients for {part.keys.size} rows",
+                hint="give every node of a run the same build",
+            )
+    return [*map(KeySums, keys.parts, gradients.parts)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from placer.channel.interface import Array, Key
@@ -38,9 +38,9 @@ class MessageNames:
         self._of_edge = {edge.id: _name(edge) for edge in edges}
         self._pushes = {edge.id: edge for edge in edges if edge.is_push}
         # The keys of an asynchronous sparse table travel on the edge of its gradients.
-        keys = {_tables(each): each.id for each in edges if _moves(each) == "keys"}
+        keys = {each.sparse_tables: each.id for each in edges if _moves(each) == "keys"}
         self._keys_of_push = {
-            push.id: keys[_tables(push)]
+            push.id: keys[push.sparse_tables]
             for push in self._pushes.values()
             if push.is_by_key
         }
@@ -69,14 +69,12 @@ def _name(edge: Edge) -> Named:
     values = tuple(v.result if is_of_rows else v.operand for v in edge.values)
     if not values:
         return Named(f"edge {edge.id}")
-    first = f"keys of {edge.values[0].table}" if moves == "keys" else values[0]
-    others = len(values) - 1
+    first, others = values[0], len(values) - 1
+    if moves == "keys":
+        table, *more = (name for value in edge.values for name in value.tables)
+        first, others = f"keys of {table}", len(more)
     return Named(f"{first} +{others}" if others else first, values)
 
 
 def _moves(edge: Edge) -> str:
     return edge.declared.moves if edge.declared is not None else ""
-
-
-def _tables(edge: Edge) -> Sequence[str | None]:
-    return tuple(value.table for value in edge.values)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from placer.plan.table_text import name_tables
 from placer.runtime.exchange.nested_tuples import leaves
 from placer.runtime.exchange.worker_messages import WorkerMessage
 from placer.runtime.node.node import Node
@@ -113,8 +114,9 @@ def _traced_method(name: str, category: str) -> Callable[..., Any]:
         recorder = self.recorder
         if not recorder.active:
             return call(self, *args, **kwargs)
-        of_table = category in (UPDATE, ROWS) and isinstance(args[0], str)
-        with recorder.slice(category, f"{name} {args[0]}" if of_table else name):
+        of_table = category in (UPDATE, ROWS) and isinstance(args[0], str | tuple)
+        title = f"{name} {name_tables(args[0])}" if of_table else name
+        with recorder.slice(category, title):
             result = call(self, *args, **kwargs)
             if name in _OF_TABLES:
                 _wait_for_results(self.tables[args[0]].values())

@@ -177,7 +177,7 @@ def open_communicators(
             from placer.runtime.asynchronous.asked_rows import AskedRows
 
             assert rows is not None
-            end = AskedRows(rows, give, push, mode)
+            end = AskedRows(rows, ask, give, push, mode)
             found |= dict.fromkeys((ask.id, give.id, push.id), end)
     return found
 
@@ -325,13 +325,12 @@ def _row_exchanges(plan: Plan) -> Iterator[tuple[Edge, Edge, Edge, Mode]]:
     for push in free:
         if not push.is_push:
             continue
-        names = {value.table for value in push.values}
         of_tables = {
             edge.declared.moves: edge
             for edge in free
-            if edge.declared and {v.table for v in edge.values} == names
+            if edge.declared and edge.sparse_tables == push.sparse_tables
         }
-        mode = modes[str(push.values[0].table)]
+        mode = modes[push.values[0].tables[0]]
         assert mode is not None, push.id
         yield of_tables["keys"], of_tables["rows"], push, mode
 

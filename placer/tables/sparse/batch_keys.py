@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from placer.place.layouts.sparse import server_partitions as server_partitions
-from placer.tables.key_sums import KeyPart
+from placer.plan.plan import Counted
+from placer.tables.key_sums import KeyPart, Statistic
 from placer.tables.machine_code import compiled
 from placer.tables.sparse.hashing import U64, mix, partition_of
 from placer.tables.sparse.merging import number_keys
@@ -26,41 +27,34 @@ class BatchKeys:
     """The distinct keys of a batch.
 
     Attributes:
-        keys: uint64[n], ordered by holder. The keys of a holder are in the order of their
+        part: the keys, ordered by holder. The keys of a holder are in the order of their
             first occurrences.
         splits: the keys of holder i are `splits[i]` to `splits[i + 1]`.
-        occurrences: uint32[n]: how often each key occurs.
         sizes: the possible padded sizes of the rows. They depend only on the number of keys
             in the batch, and the last size fits all keys.
         size: the chosen padded size.
-        scores: float32[n]: the increase of each key's score, if rows have scores.
-        times: uint32[n]: when each key was last seen, in seconds, if rows have times.
-        now: the latest time of the batch.
     """
 
-    keys: Array
+    part: KeyPart
     splits: tuple[int, ...]
-    occurrences: Array
     sizes: tuple[int, ...]
-    table: str = ""
     size: int = 0
-    scores: Array | None = None
-    times: Array | None = None
-    now: int = 0
 
     @property
-    def part(self) -> KeyPart:
-        """All keys as one part, for a table with one holder."""
-        return KeyPart(self.keys, self.occurrences, self.scores, self.times, self.now)
+    def keys(self) -> Array:
+        """The keys, uint64[n]."""
+        return self.part.keys
 
-    def message_to(self, server: int) -> list[Array]:
-        """Return the arrays of the message to holder `server`."""
+    def message_to(self, server: int, counted: Iterable[Counted]) -> list[Array]:
+        """Return the arrays of the message to holder `server`, with what is `counted`."""
         own = self.of_server(server)
-        message = [self.keys[own], self.occurrences[own]]
-        if self.scores is not None:
-            message.append(self.scores[own])
-        if self.times is not None:
-            message += [self.times[own], np.array([self.now], np.uint32)]
+        message = [self.keys[own], self.part.occurrences[own]]
+        for each in counted:
+            statistic = self.part.find(each.what, each.tables[0])
+            assert statistic is not None, each
+            message.append(statistic.values[own])
+            if each.what == "times":
+                message.append(np.array([statistic.now], np.uint32))
         return message
 
     def of_server(self, server: int) -> slice:
@@ -91,19 +85,19 @@ def collect_keys(
     servers: int,
     partitions: int,
     padding: Sequence[int | None] = (),
-    row_scores: Array | None = None,
-    row_times: Array | None = None,
+    of_rows: Sequence[Statistic] = (),
+    tables: tuple[str, ...] = (),
 ) -> tuple[BatchKeys, list[Array]]:
     """Return the distinct keys of a batch, and the position of each key.
 
     Args:
-        ids: arrays of integers of any shape; of shape [batch, …] with scores or times.
+        ids: arrays of integers of any shape; of shape [batch, …] with `of_rows`.
         servers: the number of nodes that share the partitions.
         partitions: the number of partitions, a power of two.
         padding: for each array, the key that means "no key", or None.
-        row_scores: the score that an occurrence in each row of the batch adds to its key,
-            of shape [batch].
-        row_times: the time of each row in seconds, integers of shape [batch].
+        of_rows: the score that an occurrence in each row of the batch adds to its key, and
+            the time of each row in seconds, integers; each of shape [batch].
+        tables: the tables whose rows the keys select.
 
     Returns:
         The distinct keys, and for each array the positions of its keys among them: int32 of
@@ -141,23 +135,27 @@ def collect_keys(
         positions.append(part.reshape(given.shape))
     splits = (0, *np.cumsum(counts).tolist())
     sizes = padded_sizes(sum(each.size for each in arrays))
-    collected = BatchKeys(ordered, splits, occurrences, sizes)
-    if row_scores is not None or row_times is not None:
+    statistics = []
+    if of_rows:
         rows = [
             np.flatnonzero(np.ones(a.size, np.bool_) if m is None else m)
             // max(1, a.size // max(1, len(given)))
             for a, m, given in zip(arrays, masks, ids, strict=True)
         ]
         of_row = np.concatenate(rows)
-        if row_scores is not None:
-            collected.scores = np.zeros(ordered.size, np.float32)
-            np.add.at(collected.scores, places, row_scores.astype(np.float32)[of_row])
-        if row_times is not None:
-            seconds = row_times.astype(np.uint32)
-            collected.times = np.zeros(ordered.size, np.uint32)
-            np.maximum.at(collected.times, places, seconds[of_row])
-            collected.now = int(seconds.max(initial=0))
-    return collected, positions
+    for each in of_rows:
+        if each.what == "scores":
+            found = np.zeros(ordered.size, np.float32)
+            np.add.at(found, places, each.values.astype(np.float32)[of_row])
+            statistics.append(each._replace(values=found))
+        else:
+            seconds = each.values.astype(np.uint32)
+            found = np.zeros(ordered.size, np.uint32)
+            np.maximum.at(found, places, seconds[of_row])
+            now = int(seconds.max(initial=0))
+            statistics.append(each._replace(values=found, now=now))
+    collected = KeyPart(ordered, occurrences, statistics, tables)
+    return BatchKeys(collected, splits, sizes), positions
 
 
 def _as_keys(ids: Array) -> Array:

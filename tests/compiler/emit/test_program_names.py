@@ -119,7 +119,7 @@ def test_an_op_with_a_python_word_as_its_name_has_an_underscore():
         ("digits_diloco/worker", "node.merge(", 'replaces "local" by them'),
         ("digits_diloco/ps-0", "node.update(", "takes delta_mean as the gradient"),
         ("wide_deep_sparse/worker", "node.send_keys(", "unless `send_keys_ahead` has sent them"),
-        ("wide_deep_sparse/ps-0", "wide_found = ", "the rows that this node stores"),
+        ("wide_deep_sparse/ps-0", "wide_found, vectors_found = ", "the rows that this node stores"),
     ],
 )  # fmt: skip
 def test_a_comment_above_a_call_says_what_it_does(path, statement, comment):

@@ -13,6 +13,7 @@ from placer.errors import RunError
 from placer.plan.plan import Edge, EdgeValue, SparseTable
 from placer.plan.settings.sparse.table import SparseTable as Settings
 from placer.runtime.exchange.row_exchange import RowExchange
+from placer.tables.key_sums import Statistic
 from placer.tables.sparse.batch_keys import (
     collect_keys,
     padded_sizes,
@@ -125,6 +126,39 @@ def test_keys_that_are_not_those_of_the_node_are_refused(message, problem):
         nodes["ps:0"].receive_keys(Key(1, 1))
 
 
+def test_tables_over_the_same_keys_have_their_own_statistics():
+    """Those that tables share are sent once."""
+    both, one = ("emb", "other"), ("other",)
+    value = EdgeValue(
+        "k", "k", "key", ("keys",), ("R", "R"),
+        table="emb", others=one, counted=("scores", "times"), counted_for=(both, one),
+    )  # fmt: skip
+    edge = Edge(1, ("worker:0",), ("ps:0",), (value,), 0, exchange="ask_rows")
+    planned = SparseTable(settings=SETTINGS, dtype="float64", holders=("ps:0",))
+    channels = memory_channels(["worker:0", "ps:0"], deadline=30)
+    worker, server = (
+        RowExchange(name, channels[name], {1: edge}, dict.fromkeys(both, planned))
+        for name in ("worker:0", "ps:0")
+    )
+    of_rows = [
+        Statistic("scores", both, np.array([1.0, 0.5])),
+        Statistic("times", one, np.array([7, 9])),
+    ]
+    ids = np.array([[4, 5], [5, 6]])
+    keys, _ = collect_keys([ids], 1, PARTITIONS, (), of_rows, both)
+    worker.send_keys(Key(1, 1), [keys])
+    ((part,),) = (asked.parts for asked in server.receive_keys(Key(1, 1)))
+    assert part.tables == both
+    assert_array_equal(part.keys, [4, 5, 6])
+    for name in both:
+        scores = part.find("scores", name)
+        assert_array_equal(scores.values, [1.0, 1.5, 0.5])
+    times = part.find("times", "other")
+    assert_array_equal(times.values, [7, 9, 9])
+    assert times.now == 9
+    assert part.find("times", "emb") is None
+
+
 def test_rows_of_another_width_are_refused():
     nodes = exchanges(1, 1)
     keys, _ = collect(np.arange(4, dtype=np.uint64), 1)
@@ -141,7 +175,7 @@ def test_keys_come_once_and_in_the_order_of_servers():
     for part, given in zip(positions, ids, strict=True):
         assert part.shape == given.shape
         assert_array_equal(keys.keys[part].astype(np.int64), given)
-    assert keys.occurrences.sum() == sum(each.size for each in ids)
+    assert keys.part.occurrences.sum() == sum(each.size for each in ids)
     assert keys.splits[-1] == keys.keys.size
     held = [server_partitions(i, 3, PARTITIONS) for i in range(3)]
     assert [p for each in held for p in each] == [*range(PARTITIONS)]

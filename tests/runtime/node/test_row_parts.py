@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -13,14 +15,15 @@ from placer.plan.plan import Edge, EdgeValue, SparseTable
 from placer.plan.settings.sparse.table import Forgetting, Scoring
 from placer.plan.settings.sparse.table import SparseTable as Settings
 from placer.plan.settings.training.update_modes import Async
-from placer.runtime.exchange.row_exchange import RowExchange
+from placer.runtime.exchange.row_exchange import AskedKeys, PartsOfRows, RowExchange
 from placer.runtime.exchange.worker_messages import WorkerMessage
 from placer.runtime.node.collected_keys import CollectedKeys
 from placer.runtime.node.learning_rates import LearningRates
 from placer.runtime.node.position import Position
 from placer.runtime.node.row_lookups import RowLookups
 from placer.runtime.node.row_pushes import RowPushes
-from placer.tables.key_sums import KeyPart, KeySums
+from placer.tables.key_sums import KeyPart, KeySums, Statistic
+from placer.tables.sparse import key_sums
 from placer.tables.sparse.table import SparseTable as HeldTable
 
 WORKER, SERVER = "worker:0", "ps:0"
@@ -39,7 +42,8 @@ EDGES = {
             1, WORKER, SERVER, "ask_rows",
             EdgeValue(
                 "k", "k", "key", ("keys",), ("R", "R"), table="emb",
-                counted=("scores", "times"), inputs=("ids", "clicks", "seconds"),
+                counted=("scores", "times"),
+                inputs=("ids", "clicks", "seconds"),
             ),
         ),
         (
@@ -68,7 +72,10 @@ def rows_of(step):
 def collect(keys, step):
     read = rows_of(step)
     found, positions = keys.collect(
-        "emb", [read["ids"]], (0,), click=read["clicks"], time=read["seconds"]
+        ("emb",),
+        [read["ids"]],
+        (0,),
+        {("emb", "click"): read["clicks"], ("emb", "time"): read["seconds"]},
     )
     return found, positions
 
@@ -90,9 +97,13 @@ def test_keys_that_are_collected_ahead_are_those_of_their_step():
     following = rows_of(2)
     (ahead,) = keys.collect_ahead(EDGES[1], following.__getitem__)
     alone, places = collect(CollectedKeys(PLANNED, Position(step=2)), 2)
-    for name in ("keys", "occurrences", "scores", "times"):
-        assert_array_equal(getattr(ahead, name), getattr(alone, name), name)
-    assert ahead.now == alone.now == 20
+    assert_array_equal(ahead.keys, alone.keys)
+    assert_array_equal(ahead.part.occurrences, alone.part.occurrences)
+    for each, other in zip(ahead.part.statistics, alone.part.statistics, strict=True):
+        assert each[:2] == other[:2]
+        assert_array_equal(each.values, other.values)
+        assert each.now == other.now == (20 if each.what == "times" else 0)
+    assert len(ahead.part.statistics) == 2
     keys.position.enter_evaluation(1)
     assert collect(keys, 1)[0] is not ahead
     keys.position.enter_step(2, 1, 1, 2)
@@ -110,13 +121,46 @@ def test_keys_of_a_step_that_is_skipped_are_collected_again():
     assert collect(keys, 1)[0] is not ahead
 
 
+def test_keys_ahead_are_collected_like_those_of_the_first_lookup_of_a_step():
+    keys = CollectedKeys(PLANNED, Position(step=1, last_step=2))
+    collect(keys, 1)
+    keys.collect(("emb",), [np.arange(3), np.arange(3)])  # computed keys
+    (ahead,) = keys.collect_ahead(EDGES[1], rows_of(2).__getitem__)
+    alone, _ = collect(CollectedKeys(PLANNED, Position(step=2)), 2)
+    assert_array_equal(ahead.keys, alone.keys)
+
+
+def test_the_keys_of_tables_over_the_same_keys_are_merged_once(monkeypatch):
+    merged = []
+    number = key_sums.number_keys
+    monkeypatch.setattr(
+        key_sums, "number_keys", lambda keys: merged.append(keys) or number(keys)
+    )
+    totals = []
+    for microbatch in (1, 2):
+        parts = [sums(1.0, 1.0, keys=keys).part for keys in ((5, 6), (6, microbatch))]
+        asked = AskedKeys(tuple(parts))
+        rows = [
+            PartsOfRows(tuple(np.full((2, dim), i + dim) for i in range(2)))
+            for dim in (1, 4)
+        ]
+        totals.append(RowPushes.sum_by_key([asked, *rows]))
+    narrow, wide = (first + second for first, second in zip(*totals, strict=True))
+    assert narrow.part is wide.part
+    assert len(merged) == 3  # two microbatches, and their sum
+    assert_array_equal(wide.part.keys, [5, 6, 1, 2])
+    assert_array_equal(wide.part.occurrences, [2, 4, 1, 1])
+    assert_array_equal(wide.gradients[:, 0], [8, 18, 5, 5])
+    assert_array_equal(narrow.gradients[:, 0], [2, 6, 2, 2])
+
+
 @pytest.mark.parametrize(
     ("forced", "numbers"), [(None, (1, 1)), (0, (0, 0)), (3, (3, 1))]
 )
 def test_all_rows_of_a_batch_have_sizes_of_one_number(forced, numbers):
     keys = CollectedKeys(PLANNED, Position(step=1), forced)
-    few, _ = keys.collect("emb", [np.zeros(2000, np.int64)])
-    many, _ = keys.collect("other", [np.arange(5000) % 2000])
+    few, _ = keys.collect(("emb",), [np.zeros(2000, np.int64)])
+    many, _ = keys.collect(("other",), [np.arange(5000) % 2000])
     keys.choose_sizes()
     for each, number in zip((many, few), numbers, strict=True):
         assert each.size == each.sizes[number], each.sizes
@@ -144,7 +188,7 @@ def test_rows_are_asked_for_ahead_once_and_not_after_the_last_step(monkeypatch):
         (asked,) = server.receive_keys(1)
         assert_array_equal(asked.parts[0].keys, keys.keys)
         assert bool(asked.found) == (step == 2)
-        rows = server.look_up("emb", asked)
+        (rows,) = server.look_up(("emb",), asked)
         server.send_rows(2, [rows])
         (received,) = worker.receive_rows(2, [keys])
         assert_array_equal(received[: keys.keys.size], rows.parts[0])
@@ -171,9 +215,14 @@ def make_pushes(rates, **more):
 
 
 def sums(*values, keys=(5, 6)):
-    part = KeyPart(np.array(keys, np.uint64), np.ones(len(keys), np.uint32))
+    counts = np.ones(len(keys), np.uint32)
+    part = KeyPart(np.array(keys, np.uint64), counts, tables=("emb",))
     gradients = np.repeat(np.array(values, np.float32), DIM).reshape(-1, DIM)
     return KeySums(part, gradients)
+
+
+def update(pushes, total, message=None):
+    pushes.update(("emb",), [total], [None], [None], message)
 
 
 def values_of(pushes, keys=(5, 6)):
@@ -182,10 +231,10 @@ def values_of(pushes, keys=(5, 6)):
 
 def test_an_update_has_the_rate_of_its_step_or_message():
     pushes = make_pushes([0.5, 0.25, 0.125])
-    pushes.update("emb", sums(1.0, -4.0), scale=2.0, limit=2.0)
+    pushes.update(("emb",), [sums(1.0, -4.0)], [2.0], [2.0])
     assert_array_equal(values_of(pushes), [-1.0, 2.0])
     message = WorkerMessage(3, WORKER, 1, step=3, staleness=1, least=2)
-    pushes.update("emb", sums(1.0, 1.0), message=message)
+    update(pushes, sums(1.0, 1.0), message)
     assert_array_equal(values_of(pushes), [-1.0625, 1.9375])
 
 
@@ -194,12 +243,11 @@ def test_a_table_forgets_after_each_step_once():
     swept = []
     pushes.tables["emb"].forget = lambda step, now: swept.append((step, now))
     pushes.resume(2)
-    part = sums(1.0, 1.0).part._replace(times=np.array([4, 30], np.uint32), now=30)
+    times = Statistic("times", ("emb",), np.array([4, 30], np.uint32), now=30)
+    part = replace(sums(1.0, 1.0).part, statistics=[times])
     for least in (4, 4, 5):
         message = WorkerMessage(3, WORKER, 1, step=7, least=least)
-        pushes.update(
-            "emb", KeySums(part, np.ones((2, DIM), np.float32)), message=message
-        )
+        update(pushes, KeySums(part, np.ones((2, DIM), np.float32)), message)
     assert swept == [(3, 30), (4, 30), (5, 30)]
 
 
@@ -207,13 +255,13 @@ def test_gradients_that_are_not_finite_are_dropped_with_one_warning():
     warnings = []
     pushes = make_pushes([0.5] * 9, drops_not_finite=True, on_warning=warnings.append)
     for _ in range(2):
-        pushes.update("emb", sums(np.nan, 1.0))
+        update(pushes, sums(np.nan, 1.0))
     assert_array_equal(values_of(pushes), [0.0, -1.0])
     (warning,) = warnings
     assert "the gradients of 1 of 2 keys are not finite in step 1" in warning
     strict = make_pushes([0.5])
     with pytest.raises(RunError, match="not finite"):
-        strict.update("emb", sums(np.nan, 1.0))
+        update(strict, sums(np.nan, 1.0))
 
 
 @pytest.mark.parametrize("rows", [np.zeros((3, DIM), np.float32), np.zeros((2, DIM))])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from itertools import count
@@ -257,13 +258,20 @@ def test_every_method_that_a_program_may_call_is_recorded():
 
 def test_the_calls_on_rows_of_sparse_tables_have_names(tmp_path):
     spec = write_sparse_spec(tmp_path, servers=1)
+    content = json.loads(spec.read_text())
+    wide = {"name": "w", "op": "embedding", "in": "items", "sparse": True, "dim": 1}
+    content["graph"].insert(3, {**wide, "combiner": "sum"})  # over the keys of i.table
+    content["graph"][5]["in"].append("w")
+    spec.write_text(json.dumps(content))
     placer.compile(spec, tmp_path / "build")
     trace, result = trace_of(tmp_path / "build", tmp_path, steps=2)
     worker, server = trace.names("worker:0"), trace.names("ps:0")
-    for name in ("distinct_keys u.table", "receive_rows", "send_row_gradients"):
+    for name in ("u.table", "i.table +1"):
+        assert worker[f"distinct_keys {name}"], name
+        assert server[f"distributed_lookup_table {name}"], name
+        assert server[f"update_rows {name}"], name
+    for name in ("keys of u.table +2 to ps:0", "receive_rows", "send_row_gradients"):
         assert worker[name], name
-    for name in ("distributed_lookup_table u.table", "update_rows i.table"):
-        assert server[name], name
     for name in ("receive_keys", "send_rows", "receive_row_gradients"):
         assert server[name], name
     assert result.shares["ps:0"]["rows"] > 0

@@ -88,13 +88,14 @@ class RowPushes:
         self, run: Run, group: Group, push: Edge, tables: Mapping[str, Vocabulary]
     ) -> None:
         self._run, self._group, self._push = run, group, push
-        self._names = [str(value.table) for value in push.values]
+        self._names = [name for value in push.values for name in value.tables]
         self._tables = {name: tables[name] for name in self._names}
         (ask,) = (
             edge
             for edge in run.plan.step_edges
             if edge.exchange == "ask_rows"
-            and [value.table for value in edge.values] == self._names
+            and {name for value in edge.values for name in value.tables}
+            == {*self._names}
             and edge.group == push.group
         )
         planned = {table.name: table for table in run.plan.sparse_tables}

@@ -140,7 +140,7 @@ def _answers(plan: Plan, push: Edge) -> Edge:
 def _parameters(plan: Plan, push: Edge) -> set[str]:
     """Return the parameters that are updated by what comes by an edge."""
     if push.exchange == "push_rows":
-        return {str(value.table) for value in push.values}
+        return {name for value in push.values for name in value.tables}
     brings = _answers(plan, push) if push.exchange == "push_sum" else push
     gradients = {value.result for value in brings.values}
     return {

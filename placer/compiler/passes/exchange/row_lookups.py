@@ -1,9 +1,10 @@
-"""Finds the lookups of sparse tables, for the pass `sparse_tables`: their ops, places, and
-whether updates are asynchronous."""
+"""Finds the lookups of sparse tables, for the pass `sparse_tables`: their ops, places, whether
+updates are asynchronous, and which tables have the same keys."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Container, Hashable, Iterable
 from dataclasses import dataclass, field
 
 from placer.compiler.graph.graph import Graph, Op
@@ -11,6 +12,7 @@ from placer.compiler.graph.structural_ops import is_optimizer_part, is_update
 from placer.errors import GraphError
 from placer.place import Place
 from placer.place.node_kinds import CPU, SERVER
+from placer.plan.settings.sparse.table import PARTITIONS
 from placer.plan.settings.training.update_modes import Geo
 
 _LOOKUP = "embedding"
@@ -41,9 +43,8 @@ class Lookup:
         table: the table.
         place: the host memory of the nodes that look up.
         users: the ops that use rows.
-        asked: the name of the keys at the nodes of the table.
+        keys: the keys of the lookup.
         rows: the name of the rows at the users.
-        positions: by user, the positions that replace its indices.
         trained: the number of users with a gradient of their rows.
         gradients: the gradients found so far, each with its place.
     """
@@ -51,11 +52,47 @@ class Lookup:
     table: Op
     place: Place
     users: list[Op] = field(default_factory=list)
-    asked: str = ""
+    keys: LookupKeys = field(init=False)
     rows: str = ""
-    positions: dict[Op, str] = field(default_factory=dict)
     trained: int = 0
     gradients: dict[str, Place] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.keys = LookupKeys([self])
+
+    @property
+    def ids(self) -> dict[Ids, Op]:
+        """The indices of the users, in the order of their first use, each with its last user."""
+        return {ids_of(op): op for op in self.users}
+
+
+Ids = tuple[str, int | None]
+"""The indices of an op that looks up rows, and the number among them that stands for no key."""
+
+
+def ids_of(op: Op) -> Ids:
+    """Return the indices of an op that looks up rows, and its padding."""
+    return op.operands[0], op.attrs.get("padding")
+
+
+@dataclass(slots=True, eq=False)
+class LookupKeys:
+    """The keys of lookups at one place, which several tables may share.
+
+    Attributes:
+        lookups: the lookups: one of each table.
+        asked: the name of the keys at the nodes of the tables.
+        positions: the positions that replace indices.
+    """
+
+    lookups: list[Lookup]
+    asked: str = ""
+    positions: dict[Ids, str] = field(default_factory=dict)
+
+    @property
+    def first(self) -> Lookup:
+        """The first lookup: in all that concerns keys, the others are equal to it."""
+        return self.lookups[0]
 
 
 def find_lookups(graph: Graph) -> dict[Op, Lookup]:
@@ -143,6 +180,34 @@ def find_asynchronous_tables(graph: Graph, lookups: Iterable[Lookup]) -> set[str
                 hint="place the lookups together, or use 'update: sync'",
             )
     return {*asynchronous}
+
+
+def share_keys(
+    graph: Graph, lookups: Iterable[Lookup], asynchronous: Container[str]
+) -> None:
+    """Give lookups of tables over the same keys the same `keys`.
+
+    These are tables at one place with equal partitions and one update mode, of which all
+    lookups have the same indices and padding. Anything else may differ.
+    """
+    of_table: dict[Op, list[Lookup]] = {}
+    for lookup in dict.fromkeys(lookups):
+        of_table.setdefault(lookup.table, []).append(lookup)
+    shared: dict[Hashable, LookupKeys] = {}
+    for table, own in of_table.items():
+        is_free = table.name in asynchronous
+        mode = graph.modes[table.attrs["group"]] if is_free else None
+        partitions = table.attrs["sparse"].get("partitions", PARTITIONS)
+        indices = [(lookup.place, frozenset(lookup.ids)) for lookup in own]
+        same = table.known_place, partitions, mode, frozenset(Counter(indices).items())
+        numbers: Counter[Hashable] = Counter()
+        for lookup, each in zip(own, indices, strict=True):
+            # Lookups of a table by the same computed indices stay separate.
+            key = same, each, numbers[each]
+            numbers[each] += 1
+            if (keys := shared.setdefault(key, lookup.keys)) is not lookup.keys:
+                keys.lookups.append(lookup)
+                lookup.keys = keys
 
 
 def _refuse_backup(graph: Graph, table: str) -> None:

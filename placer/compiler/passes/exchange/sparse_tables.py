@@ -24,6 +24,14 @@ optimizer, and each push is applied separately.
 If a single node both stores a table and looks up all its rows, it sends nothing. Lookups at
 one place share their keys if their indices are inputs; lookups with computed indices stay
 separate.
+
+Tables over the same keys share the op that collects them, the messages, and the sum:
+
+    %ids.distinct, %ids.position = distinct_keys(%ids)
+    %ids.distinct.ask_rows = ask_rows(%ids.distinct)
+    %v.table.grad.sum, %w.table.grad.sum = sum_by_key(%ids.distinct.ask_rows, …, …)
+
+`share_keys` in `row_lookups.py` says which tables these are.
 """
 
 from __future__ import annotations
@@ -50,10 +58,13 @@ from placer.compiler.graph.structural_ops import (
 from placer.compiler.graph.structural_types import DISTINCT_KEYS, EXACT_SUM
 from placer.compiler.passes.exchange.row_lookups import (
     Lookup,
+    LookupKeys,
     check_place_of_table,
     find_asynchronous_tables,
     find_lookups,
     gradient_of_rows,
+    ids_of,
+    share_keys,
 )
 from placer.errors import GraphError
 from placer.place import SERVER, Place
@@ -65,8 +76,8 @@ PADDED = -1
 """The position that stands for padding."""
 
 
-def sparse_tables(graph: Graph) -> Graph:
-    """Run the pass.
+def sparse_tables(graph: Graph, *, shares_keys: bool = True) -> Graph:
+    """Run the pass. Tests let tables over the same keys not share them (`shares_keys`).
 
     Raises GraphError if a table is on accelerators, or if an op other than a lookup uses a
     table.
@@ -78,12 +89,27 @@ def sparse_tables(graph: Graph) -> Graph:
         check_place_of_table(graph, table)
     lookups = find_lookups(graph)
     asynchronous = find_asynchronous_tables(graph, lookups.values())
+    if shares_keys:
+        share_keys(graph, lookups.values(), asynchronous)
     exact = _norms_with_tables(graph)
     rewriter = Rewriter(graph)
-    writer = _Writer(graph, rewriter, lookups, asynchronous, exact)
+    updated = _summed_gradients(graph)
+    writer = _Writer(graph, rewriter, lookups, asynchronous, exact, updated)
     for op in rewriter:
         writer.rewrite(op)
     return rewriter.graph()
+
+
+def _summed_gradients(graph: Graph) -> dict[Op, str]:
+    """Return the gradient of each trained table that its update sums by key."""
+    found = {}
+    for op in graph.ops:
+        if op.structure.update == "value" and is_keyed(graph, op.operands[0]):
+            name = op.operands[1]
+            while graph.producers[name].kind == "clip_value":
+                (name,) = graph.producers[name].operands
+            found[graph.producers[op.operands[0]]] = name
+    return found
 
 
 def _norms_with_tables(graph: Graph) -> set[str]:
@@ -106,6 +132,7 @@ class _Writer:
         lookups: the lookup of each op that uses rows.
         asynchronous: the tables with asynchronous updates.
         exact: the names of sums of squares in norms that include gradients of tables.
+        updated: by table, the gradient that its update sums by key.
         sums: by gradient of a table, the sum by key that replaces it.
         exact_parts, rounded_parts: by sum of squares, the sums that replace it.
         limits: by clipped gradient, the limit to which the update clips elements.
@@ -117,6 +144,7 @@ class _Writer:
     lookups: Mapping[Op, Lookup]
     asynchronous: Container[str]
     exact: Set[str]
+    updated: Mapping[Op, str]
     sums: dict[str, str] = field(default_factory=dict)
     exact_parts: dict[str, list[Op]] = field(default_factory=dict)
     rounded_parts: dict[str, list[Op]] = field(default_factory=dict)
@@ -171,7 +199,7 @@ class _Writer:
         if not lookup.rows:
             self._begin(lookup)
         _, *others, _ = op.operands
-        operands = lookup.positions[op], *others, lookup.rows
+        operands = lookup.keys.positions[ids_of(op)], *others, lookup.rows
         attrs = dict(op.attrs)
         if "padding" in attrs:
             attrs["padding"] = PADDED
@@ -179,52 +207,65 @@ class _Writer:
 
     def _begin(self, lookup: Lookup) -> None:
         """Insert the ops that bring the rows of a lookup's keys to its place."""
-        graph, table = self.graph, lookup.table
-        stem, source = lookup.users[0].name, lookup.users[0].source
-        for user in lookup.users:
-            indices = graph.producers[user.operands[0]]
-            if indices.structure.anywhere:
-                self._read(indices)
-        # Ops with the same indices share the positions.
-        ids = {(op.operands[0], op.attrs.get("padding")): op for op in lookup.users}
-        keys = self._value(f"{stem}.keys", DISTINCT_KEYS)
-        positions = {}
-        for (name, padding), user in ids.items():
-            kind = TensorType("int32", graph.tensor_type(name).shape)
-            positions[name, padding] = self._value(f"{user.name}.position", kind)
-        attrs: dict[str, Any] = {"table": table.name}
-        inputs = {}
-        for key, (name, kind_text) in table.attrs.get("inputs", {}).items():
-            read = self._read_input(name, kind_text, lookup)
-            self._read(read)
-            inputs[key] = read.name
-        if inputs:
-            attrs["inputs"] = tuple(inputs)
-        if any(padding is not None for _, padding in ids):
-            attrs["padding"] = tuple(padding for _, padding in ids)
-        operands = *(name for name, _ in ids), *inputs.values()
-        results = keys, *positions.values()
-        self.rewriter.insert(
-            Op("distinct_keys", operands, results, attrs, lookup.place, source)
-        )
-        for user in lookup.users:
-            key = user.operands[0], user.attrs.get("padding")
-            lookup.positions[user] = positions[key].name
-        lookup.asked = keys.name
-        if not self._is_local(lookup):
-            lookup.asked = self._move("ask_rows", keys, lookup, table.known_place)
+        if not lookup.keys.asked:
+            self._collect(lookup.keys)
+        table, source = lookup.table, lookup.users[0].source
+        stem, at = lookup.users[0].name, table.known_place
         rows = self._value(f"{stem}.rows", table.result.type)
         lookup.rows = rows.name
-        operands, at = (table.name, lookup.asked), table.known_place
+        operands = table.name, lookup.keys.asked
         if self._is_local(lookup):
             self.rewriter.insert(Op(LOOK_UP, operands, (rows,), {}, at, source))
             return
         found = self._value(f"{stem}.found", table.result.type)
         self.rewriter.insert(Op(LOOK_UP, operands, (found,), {}, at, source))
-        given, group = (found.name,), self._group(table)
+        given, group = (found.name,), self._group(lookup)
         self.rewriter.insert(
             Op("give_rows", given, (rows,), group, lookup.place, source)
         )
+
+    def _collect(self, shared: LookupKeys) -> None:
+        """Insert the ops that bring the keys of lookups to the nodes of their tables."""
+        graph, first = self.graph, shared.first
+        for name, _ in first.ids:
+            indices = graph.producers[name]
+            if indices.structure.anywhere:
+                self._read(indices)
+        (stem, _), *_ = first.ids
+        is_shared = len(shared.lookups) > 1
+        name = f"{stem}.distinct" if is_shared else f"{first.users[0].name}.keys"
+        keys = self._value(name, DISTINCT_KEYS)
+        results = [keys]
+        # Ops with the same indices share the positions.
+        for ids, user in first.ids.items():
+            kind = TensorType("int32", graph.tensor_type(ids[0]).shape)
+            of = ids[0] if is_shared else user.name
+            results.append(self._value(f"{of}.position", kind))
+            shared.positions[ids] = results[-1].name
+        tables = [lookup.table for lookup in shared.lookups]
+        attrs: dict[str, Any] = {"tables": tuple(table.name for table in tables)}
+        operands = [name for name, _ in first.ids]
+        inputs = {}
+        for table in tables:
+            of_table = table.attrs.get("inputs", {})
+            for name, kind_text in of_table.values():
+                read = self._read_input(name, kind_text, first)
+                self._read(read)
+                operands.append(read.name)
+            if of_table:
+                inputs[table.name] = tuple(of_table)
+        if inputs:
+            attrs["inputs"] = inputs
+        if any(padding is not None for _, padding in first.ids):
+            attrs["padding"] = tuple(padding for _, padding in first.ids)
+        place, source = first.place, first.users[0].source
+        self.rewriter.insert(
+            Op("distinct_keys", tuple(operands), tuple(results), attrs, place, source)
+        )
+        shared.asked = keys.name
+        if not self._is_local(first):
+            at = first.table.known_place
+            shared.asked = self._move("ask_rows", keys, first, at)
 
     def _gradient(self, op: Op) -> Op:
         """Return a gradient op with the rows in place of the table."""
@@ -232,7 +273,7 @@ class _Writer:
         lookup = self.lookups[forward]
         declaration, types, attrs = declared(self.graph, forward)
         _, *others, _ = forward.operands
-        operands = lookup.positions[forward], *others, lookup.rows
+        operands = lookup.keys.positions[ids_of(forward)], *others, lookup.rows
         saved = [operands[i] for i in declaration.saves(types, attrs)]
         residual, *rest = op.operands
         results = list(op.results)
@@ -249,25 +290,48 @@ class _Writer:
         return replace(op, operands=changed, results=tuple(results), attrs=new_attrs)
 
     def _sum_by_key(self, gradient: str) -> str:
-        """Insert the sum by key of a table's gradients, once. Return its name."""
+        """Insert the sum by key of a table's gradients, once. Return its name.
+
+        The gradients of tables over the same keys are summed together.
+        """
         if gradient in self.sums:
             return self.sums[gradient]
-        table = self._table_of(gradient)
-        place, kind = table.known_place, table.result.type
+        keys = self._keys_of_gradients(self._table_of(gradient))
+        tables = [
+            lookup.table
+            for lookup in keys[0].lookups
+            if lookup.table in self.updated
+            and self._keys_of_gradients(lookup.table) == keys
+        ]
         terms: list[str] = []
-        for lookup in dict.fromkeys(self.lookups.values()):
-            if lookup.table is not table or not lookup.gradients:
-                continue
-            term = self._gradient_of(lookup)
-            if not self._is_local(lookup):
-                term = self._move("push_rows", Value(term, kind), lookup, place)
-            terms += [lookup.asked, term]
-        result = self._value(f"{gradient}.sum", kind)
+        for each in keys:
+            terms.append(each.asked)
+            for lookup in each.lookups:
+                if lookup.table in tables:
+                    terms.append(self._pushed(lookup))
+        results = []
+        for table in tables:
+            name = self.updated[table]
+            results.append(self._value(f"{name}.sum", table.result.type))
+            self.sums[name] = results[-1].name
+        place, source = tables[0].known_place, tables[0].source
         self.rewriter.insert(
-            Op("sum_by_key", tuple(terms), (result,), {}, place, table.source)
+            Op("sum_by_key", tuple(terms), tuple(results), {}, place, source)
         )
-        self.sums[gradient] = result.name
-        return result.name
+        return self.sums[gradient]
+
+    def _pushed(self, lookup: Lookup) -> str:
+        """Return the name of the row gradient at the nodes of the table."""
+        term, table = self._gradient_of(lookup), lookup.table
+        if self._is_local(lookup):
+            return term
+        value = Value(term, table.result.type)
+        return self._move("push_rows", value, lookup, table.known_place)
+
+    def _keys_of_gradients(self, table: Op) -> list[LookupKeys]:
+        """Return the keys of the lookups of a table that have a gradient."""
+        lookups = dict.fromkeys(self.lookups.values())
+        return [each.keys for each in lookups if each.table is table and each.gradients]
 
     def _clip_part(self, op: Op) -> Op:
         """Return a per-worker clip op that clips the sum of each table's gradients."""
@@ -356,15 +420,16 @@ class _Writer:
     def _move(self, kind: str, value: Value, lookup: Lookup, to: Place) -> str:
         """Insert the op that moves a value to a place; return the result's name."""
         result = self._value(f"{value.name}.{kind}", value.type)
-        attrs, source = self._group(lookup.table), lookup.users[0].source
+        attrs, source = self._group(lookup), lookup.users[0].source
         self.rewriter.insert(Op(kind, (value.name,), (result,), attrs, to, source))
         return result.name
 
-    def _group(self, table: Op) -> dict[str, Any]:
-        """Return the attributes of ops that move rows of a table."""
-        return (
-            {"group": table.attrs["group"]} if table.name in self.asynchronous else {}
-        )
+    def _group(self, lookup: Lookup) -> dict[str, Any]:
+        """Return the attributes of ops that move keys or rows of a lookup."""
+        table = lookup.keys.first.table
+        if table.name not in self.asynchronous:
+            return {}
+        return {"group": table.attrs["group"]}
 
     def _value(self, name: str, kind: ValueType) -> Value:
         return Value(self.rewriter.new_name(name), kind)

@@ -129,7 +129,8 @@ class _Microbatches:
             case "same":
                 return tuple(have), ("R",)
             case "sum":
-                return tuple(have), ("P",)
+                part: MicrobatchLayout = "P"
+                return tuple(have), (part,) * len(op.results)
         return uniform_signature(op, None)
 
     def _sum_signature(

@@ -154,17 +154,18 @@ def _merge_messages(
 def _exchange_of(item: _Transfer) -> Hashable:
     """Return the key that transfers in one message share, or None if any may join."""
     # A message with ranges or asynchronous values belongs to one group and dtype, so
-    # that a single table uses all of it. A message of gradients belongs to one bucket.
+    # that a single table uses all of it. Rows by key are of several tables. A message of
+    # gradients belongs to one bucket.
     is_flat = "F" in (item.operand.layout, item.result.layout)
     if not is_flat and not item.conversion.structure.moves:
         return item.conversion.attrs.get("bucket")
     kind = item.result.type
     assert isinstance(kind, TensorType)
-    attrs = item.conversion.attrs
+    attrs, exchange = item.conversion.attrs, item.conversion.exchange
     return (
         item.conversion.kind,
         attrs.get("group"),
-        kind.dtype,
+        "" if exchange is not None and exchange.is_by_key else kind.dtype,
         attrs.get("ring", False),
     )
 

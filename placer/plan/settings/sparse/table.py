@@ -77,6 +77,10 @@ class Forgetting(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     norm_below: Annotated[float, Meta(gt=0)] | None = None
 
 
+COUNTED_INPUTS: Final = ("show", "click", "time")
+"""The inputs that a table may read besides its keys, in the order of programs and messages."""
+
+
 class Scoring(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The score of a key: a sum over its occurrences of `(show - click) * no_click +
     click * click`. Each sweep multiplies the score by `decay`."""

@@ -1,0 +1,216 @@
+"""Tables over the same keys train, save and predict as tables that share nothing, bit by bit."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.saved_rows import assert_same_tables
+
+import placer
+from placer.compiler import passes
+from placer.compiler.passes.exchange.sparse_tables import sparse_tables
+from placer.plan.plan import read_plan
+from placer.runtime.control.options import Options
+from placer.runtime.process.threads import run_in_threads
+
+SERVERS = "/node:ps/cpu"
+ROWS, BATCH = 40, 16
+SCORED = {"score": {"show": "shows", "click": "clicks"}}
+
+
+def spec(change: Callable[[dict[str, Any]], None] = lambda content: None) -> Any:
+    """A model with two tables over `ids` and `other`, and a third one over `other`."""
+    adagrad = {"op": "adagrad", "learning_rate": 0.3, "place": SERVERS}
+    content: dict[str, Any] = {
+        "name": "shared",
+        "precision": "float64",
+        "nodes": {"worker": {"count": 2}, "ps": {"count": 2}},
+        "inputs": {
+            "ids": "int64[batch, 3]",
+            "other": "int64[batch]",
+            "time": "int64[batch]",
+            "shows": "float64[batch]",
+            "clicks": "float64[batch, 1]",
+            "y": "float64[batch, 1]",
+        },
+        "data": {
+            "train": {"source": "npz:rows.npz", "batch": BATCH, "remainder": "keep"},
+            "eval": {"source": "npz:rows.npz", "batch": BATCH},
+        },
+        "graph": [
+            {"name": "wide", "dim": 1, "in": "ids", "combiner": "sum", "padding": 3},
+            {"name": "deep", "dim": 4, "in": "ids", "combiner": "sum", "padding": 3},
+            {"name": "more", "in": "other", "params": {"table": "deep.table"}},
+            {"name": "same", "in": "other", "params": {"table": "wide.table"}},
+            {"name": "alone", "dim": 2, "in": "other"},
+            {"name": "h", "op": "concat", "in": ["deep", "more", "alone"]},
+            {"name": "z", "op": "fc", "in": "h", "size": 1},
+            {"name": "logit", "op": "add", "in": ["wide", "z"]},
+            {"name": "both", "op": "add", "in": ["logit", "same"]},
+            {"name": "loss", "op": "sigmoid_cross_entropy", "in": ["both", "y"]},
+            {"name": "chance", "op": "sigmoid", "in": "both"},
+        ],
+        "train": {
+            "minimize": "loss",
+            "epochs": 2,
+            "optimizer": [
+                {**adagrad, "op": "adam", "match": "wide.*"},
+                {**adagrad, "match": "*.table"},
+                adagrad,
+            ],
+        },
+        "predict": {"outputs": ["chance"]},
+    }
+    sizes = {"wide": 1, "same": 1}
+    for op in content["graph"][:5]:
+        table = {"op": "embedding", "sparse": True, "dim": sizes.get(op["name"], 4)}
+        op.update({**table, **op})
+    change(content)
+    return content
+
+
+def write_rows(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(
+        folder / "rows.npz",
+        ids=rng.integers(0, 20, (ROWS, 3)),
+        other=rng.integers(0, 20, ROWS),
+        time=1000 + 10 * np.arange(ROWS),
+        shows=rng.uniform(0.5, 2.0, ROWS),
+        clicks=rng.integers(0, 2, (ROWS, 1)).astype(np.float64),
+        y=rng.integers(0, 2, (ROWS, 1)).astype(np.float64),
+    )
+
+
+def train(content: Any, folder: Path, name: str, **options: Any) -> Any:
+    """Train; return the folder of the checkpoint, the evaluation and the predictions."""
+    file = folder / f"{name}.yaml"
+    file.write_text(json.dumps(content))
+    placer.compile(file, folder / name, **options)
+    saved = folder / f"{name}.checkpoints"
+    result = run_in_threads(folder / name, Options(checkpoint=saved))
+    checkpoint = max(saved.glob("step-*"))
+    return checkpoint, result.eval
+
+
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the compiler give each table its own keys."""
+    alone = functools.partial(sparse_tables, shares_keys=False)
+    monkeypatch.setattr(
+        passes,
+        "SHARED_PASSES",
+        tuple(
+            passes.Pass(each.name, alone, each.needs, each.gives)
+            if each.name == "sparse_tables"
+            else each
+            for each in passes.SHARED_PASSES
+        ),
+    )
+
+
+def nothing(content: Any) -> None:
+    """Two workers and two servers, with an optimizer for each table."""
+
+
+def on_workers(content: Any) -> None:
+    del content["nodes"]["ps"]
+    for optimizer in content["train"]["optimizer"]:
+        optimizer["place"] = "/node:worker/cpu"
+
+
+def in_one_process(content: Any) -> None:
+    on_workers(content)
+    content["nodes"]["worker"]["count"] = 1
+
+
+def on_heter(content: Any) -> None:
+    content["nodes"]["heter"] = {"count": 2}
+    for op in content["graph"][5:]:
+        op["place"] = "/node:heter/cpu"
+
+
+def microbatches(content: Any) -> None:
+    content["train"]["microbatches"] = 2
+
+
+def clipped(content: Any) -> None:
+    content["train"]["clip"] = {"global_norm": 0.1}
+
+
+def clipped_one_by_one(content: Any) -> None:
+    wide, deep, _ = content["train"]["optimizer"]
+    wide["clip"], deep["clip"] = {"norm": 0.02}, {"value": 0.01}
+
+
+def counted(content: Any) -> None:
+    """One table forgets by time and scores, the others admit by count or have a capacity."""
+    wide, deep, more, same, alone = content["graph"][:5]
+    forget = {"forget": {"unseen_seconds": 150, "time": "time", "every": 2}}
+    for op in (deep, more):
+        op |= {**SCORED, **forget, "admit": {"score": 1.5}}
+    for op in (wide, same):
+        op |= {"admit": {"count": 2}, **forget}
+    alone["capacity"] = 256
+
+
+def free(content: Any) -> None:
+    content["nodes"]["worker"]["count"] = 1
+    for optimizer in content["train"]["optimizer"]:
+        optimizer["update"] = "half_async"
+
+
+def free_and_counted(content: Any) -> None:
+    free(content)
+    counted(content)
+    clipped_one_by_one(content)
+
+
+def computed(content: Any) -> None:
+    op = {"name": "turned", "op": "reshape", "in": "ids", "shape": ["batch", 3]}
+    content["graph"].insert(0, op)
+    for op in content["graph"][1:3]:
+        op["in"] = "turned"
+
+
+def frozen(content: Any) -> None:
+    content["parameters"] = [{"match": "wide.table", "trainable": False}]
+    del content["train"]["optimizer"][0]
+
+
+CHANGES = {
+    each.__name__: each
+    for each in (
+        nothing, on_workers, in_one_process, on_heter, microbatches, clipped,
+        clipped_one_by_one, counted, free, free_and_counted, computed, frozen,
+    )
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_tables_that_share_keys_have_the_bits_of_tables_that_do_not(
+    tmp_path, monkeypatch, change
+):
+    write_rows(tmp_path)
+    content = spec(CHANGES[change])
+    shared, evaluated = train(content, tmp_path, "shared")
+    apart(monkeypatch)
+    alone, expected = train(content, tmp_path, "alone")
+    assert evaluated == expected
+    assert_same_tables(shared, alone, rtol=0)
+    counts = [count_calls(tmp_path / name) for name in ("shared", "alone")]
+    less = np.subtract(*counts[::-1])
+    assert np.all(less[: 2 if change == "frozen" else 4] > 0), counts
+
+
+def count_calls(build: Path) -> list[int]:
+    """Return how often the programs of a build collect, look up, merge and update."""
+    programs = {node.program for node in read_plan(build).nodes}
+    text = "".join((build / path).read_text(encoding="utf-8") for path in programs)
+    calls = "distinct_keys distributed_lookup_table sum_by_key update_rows"
+    return [text.count(f"node.{call}(") for call in calls.split()]
