@@ -34,7 +34,7 @@ def code_of(files: Mapping[str, bytes]) -> bytes:
 def prepare_code(
     folder: Path, files: Mapping[str, bytes], publications: Iterable[Publication]
 ) -> str:
-    """Write the code of a model to a folder, unless it is there; return the digest of the code.
+    """Write the code of a model to a folder, once; return the digest of the code.
 
     Args:
         folder: the folder of publications.

@@ -94,7 +94,7 @@ def test_only_the_fields_of_a_result_are_json(build: Path) -> None:
         "divergence",
     ]
     keys += ["untrained_rows", "shares", "tables", "table_rows", "table_counted"]
-    keys += ["table_bytes", "best", "passes", "restarts"]
+    keys += ["table_bytes", "best", "published", "passes", "restarts"]
     best = ["best_eval", "best_step"]
     assert list(json.loads(result_json(result))) == [*keys, *best]
     assert set(msgspec.to_builtins(result)) == {

@@ -85,7 +85,7 @@ RUN: Mapping[str, Entry] = {
     "--checkpoint": "a checkpoint is saved at the end, at least",
     "--checkpoint-every": Refused("--checkpoint-every 5", "needs checkpoints, but"),
     "--checkpoint-keep": Refused("--checkpoint-keep 5", "needs checkpoints, but"),
-    "--publish": Refused("--publish {new}", "compiled without the code for serving"),
+    "--publish": Refused("--publish {new}", "'publish'"),
     "--resume": Refused(
         "--resume {folder} --init-params {params}", "cannot be combined"
     ),

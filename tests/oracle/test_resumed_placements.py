@@ -241,10 +241,10 @@ def save_behind_steps(build: Path, step: int, **options: Any) -> None:
 
     write = Checkpoints._write
 
-    def write_later(self: Checkpoints, job: Any) -> None:
+    def write_later(self: Checkpoints, job: Any, *published: Any) -> None:
         if job.step == step:
             assert has_ended.wait(WITHIN), f"step {later} has not ended"
-        write(self, job)
+        write(self, job, *published)
 
     # A checkpoint of the best evaluation would wait for that of `step`.
     with (

@@ -32,7 +32,7 @@ KEYS = ["steps", "metrics", "eval", "samples_per_second", "bytes_sent"]
 KEYS += ["checkpoint_seconds", "streams", "staleness"]
 KEYS += ["staleness_bound", "geo_staleness", "divergence"]
 KEYS += ["untrained_rows", "shares", "tables", "table_rows", "table_counted"]
-KEYS += ["table_bytes", "best", "passes", "restarts"]
+KEYS += ["table_bytes", "best", "published", "passes", "restarts"]
 KEYS += ["best_eval", "best_step"]
 
 

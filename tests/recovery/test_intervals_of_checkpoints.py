@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +15,7 @@ from placer.runtime.asynchronous.recorded_order import Order
 from placer.runtime.control.checkpoint_settings import CheckpointSettings
 from placer.runtime.saving.checkpoints import Checkpoints
 from placer.runtime.saving.resumed_checkpoint import Continued
+from placer.runtime.saving.writing_thread import WritingThread
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +47,9 @@ def test_the_interval_counts_from_the_checkpoint_that_was_resumed(
     execution = SimpleNamespace(
         checkpointing=settings, plan=plan, me=plan.nodes[0], is_control=True
     )
+    thread = WritingThread("worker:0", waits=False)
     checkpoints = Checkpoints(
-        execution, {}, {}, {}, None, Order(), lambda: None, ExitStack()
+        execution, {}, {}, {}, None, Order(), lambda: None, thread
     )
     checkpoints.note_wait(waited)
     assert not checkpoints.is_time()

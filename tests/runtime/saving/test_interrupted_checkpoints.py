@@ -22,7 +22,7 @@ import placer
 from placer.checkpoint.folder import list_checkpoints, locked
 from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError, RunError
-from placer.runtime.saving import checkpoint_files, checkpoints
+from placer.runtime.saving import checkpoint_files, checkpoints, writing_thread
 
 pytestmark = pytest.mark.usefixtures("threads_watched")
 
@@ -72,7 +72,7 @@ def test_a_folder_stays_locked_while_a_failed_run_writes_to_it(tmp_path, monkeyp
                 raise ValueError("failed")
 
     monkeypatch.setattr(checkpoints, "commit", late_commit)
-    monkeypatch.setattr(checkpoints, "FAILED_WAIT", 0.01)
+    monkeypatch.setattr(writing_thread, "FAILED_WAIT", 0.01)
     folder = tmp_path / "saved"
     with pytest.raises(ValueError, match="failed"):
         placer.launch(
