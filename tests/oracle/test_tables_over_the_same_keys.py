@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
+from support.marks import slow_but
 from support.saved_rows import assert_same_tables
 
 import placer
@@ -88,13 +91,18 @@ def write_rows(folder: Path) -> None:
     )
 
 
-def train(content: Any, folder: Path, name: str, **options: Any) -> Any:
-    """Train; return the folder of the checkpoint, the evaluation and the predictions."""
+def train(
+    content: Any,
+    folder: Path,
+    name: str,
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> Any:
+    """Train; return the folder of the checkpoint, and the evaluation."""
     file = folder / f"{name}.yaml"
     file.write_text(json.dumps(content))
-    placer.compile(file, folder / name, **options)
+    placer.compile(file, folder / name)
     saved = folder / f"{name}.checkpoints"
-    result = run_in_threads(folder / name, Options(checkpoint=saved))
+    result = run_in_threads(folder / name, Options(checkpoint=saved, **options))
     checkpoint = max(saved.glob("step-*"))
     return checkpoint, result.eval
 
@@ -192,7 +200,10 @@ CHANGES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("change", CHANGES)
+FAST = ("counted", "microbatches", "free_and_counted")
+
+
+@pytest.mark.parametrize("change", slow_but(FAST, CHANGES))
 def test_tables_that_share_keys_have_the_bits_of_tables_that_do_not(
     tmp_path, monkeypatch, change
 ):
@@ -206,6 +217,48 @@ def test_tables_that_share_keys_have_the_bits_of_tables_that_do_not(
     counts = [count_calls(tmp_path / name) for name in ("shared", "alone")]
     less = np.subtract(*counts[::-1])
     assert np.all(less[: 2 if change == "frozen" else 4] > 0), counts
+
+
+@pytest.mark.slow
+def test_workers_without_lockstep_repeat_a_recorded_order(tmp_path):
+    def without_lockstep(content: Any) -> None:
+        for optimizer in content["train"]["optimizer"]:
+            optimizer["update"] = {"async": {"max_staleness": 2}}
+
+    write_rows(tmp_path)
+    content, order = spec(without_lockstep), tmp_path / "order"
+    first, evaluated = train(content, tmp_path, "first", {"record_order": order})
+    again, expected = train(content, tmp_path, "again", {"replay_order": order})
+    assert evaluated == expected
+    assert_same_tables(first, again, rtol=0)
+
+
+def test_predictions_and_exports_are_those_of_tables_that_share_nothing(
+    tmp_path, monkeypatch
+):
+    """An output needs one of the tables only."""
+    write_rows(tmp_path)
+    found = {}
+    for name in ("shared", "alone"):
+        if name == "alone":
+            apart(monkeypatch)
+        content = spec()
+        content["predict"]["outputs"].append("z")
+        build = tmp_path / name
+        saved, _ = train(content, tmp_path, name)
+        options = {"params": saved, "raw": True, "in_process": True}
+        with np.load(tmp_path / "rows.npz") as rows:
+            predicted = placer.predict(build, dict(rows), **options)
+            of_one = placer.predict(build, dict(rows), outputs=["z"], **options)
+        folder = placer.export(build, tmp_path / f"{name}.export", params=saved).folder
+        files = {p.name: p.read_bytes() for p in sorted(folder.glob("*.parquet"))}
+        found[name] = [predicted, of_one, files]
+    for ours, theirs in zip(*(each[:2] for each in found.values()), strict=True):
+        assert ours.keys() == theirs.keys()
+        for output, array in ours.items():
+            assert_array_equal(array, theirs[output])
+    assert found["shared"][2] == found["alone"][2]
+    assert len(found["shared"][2]) == 3
 
 
 def count_calls(build: Path) -> list[int]:

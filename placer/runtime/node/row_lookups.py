@@ -106,10 +106,12 @@ class RowLookups:
         by zeros."""
         held = self._held(tables)
         if isinstance(keys, AskedKeys):
-            parts = [
-                held.read(part.keys, self._empty(held, part.keys.size), found)
-                for part, found in zip_longest(keys.parts, keys.found)
-            ]
+            parts = []
+            for part, found in zip_longest(keys.parts, keys.found):
+                if tables != part.tables:
+                    found = None  # it has the rows of all tables over these keys
+                rows = self._empty(held, part.keys.size)
+                parts.append(held.read(part.keys, rows, found))
             return [PartsOfRows(each) for each in zip(*parts, strict=True)]
         self.keys.choose_sizes()
         rows, count = self._empty(held, keys.size), keys.keys.size

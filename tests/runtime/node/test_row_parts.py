@@ -22,6 +22,7 @@ from placer.runtime.node.learning_rates import LearningRates
 from placer.runtime.node.position import Position
 from placer.runtime.node.row_lookups import RowLookups
 from placer.runtime.node.row_pushes import RowPushes
+from placer.runtime.node.tables_of_keys import TablesOfKeys
 from placer.tables.key_sums import KeyPart, KeySums, Statistic
 from placer.tables.sparse import key_sums
 from placer.tables.sparse.table import SparseTable as HeldTable
@@ -196,6 +197,19 @@ def test_rows_are_asked_for_ahead_once_and_not_after_the_last_step(monkeypatch):
         worker.send_keys_ahead(1, rows_of(2).__getitem__)
         server.receive_keys_ahead(1)
     assert sent == [Key(1, 1), Key(1, 2)]
+
+
+def test_one_of_two_tables_has_its_own_rows_of_keys_that_were_found_ahead():
+    channels = memory_channels([SERVER], deadline=10)
+    lookups = make_lookups(channels, SERVER, Position(step=1, last_step=2))
+    tables = {name: HeldTable(SETTINGS, 3, memory=1 << 24) for name in PLANNED}
+    keys = np.array([5, 6], np.uint64)
+    tables["other"].push(keys, np.ones((2, DIM), np.float32), learning_rate=0.5, step=1)
+    lookups.tables = tables
+    part = KeyPart(keys, np.ones(2, np.uint32), tables=("emb", "other"))
+    found = TablesOfKeys([*tables.values()]).find(keys)
+    (rows,) = lookups.look_up(("other",), AskedKeys((part,), (found,)))
+    assert_array_equal(rows.parts[0], np.full((2, DIM), -0.5))
 
 
 def make_pushes(rates, **more):
