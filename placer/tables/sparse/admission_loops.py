@@ -142,6 +142,21 @@ def admit_filtered(
 
 
 @compiled
+def keep_counters(
+    kept: Kept, bits: Any, keys: Array, rows: Array, filters: Array
+) -> None:
+    """Record the counters of keys without a row before they may grow, if a save needs them."""
+    blocks = filters.shape[1] // BLOCK
+    for i in range(keys.size):
+        if rows[i] < 0:
+            hashed = mix(keys[i])
+            partition = partition_of(hashed, bits)
+            for probe in range(4):
+                at = _counter(hashed, bits, blocks, probe)
+                keep_counter(kept, partition, at, filters[partition][at])
+
+
+@compiled
 def count_refused(
     kept: Kept,
     bits: Any,

@@ -295,6 +295,16 @@ class TableSave:
         count = rows_to_keep(storage.kept, storage.bits, keys, rows, found)
         keep_rows(storage.state, storage.kept, found[:count])
 
+    def keep_entries(self, partition: int) -> None:
+        """Keep the words of all keys without a row of a partition, which may change."""
+        storage = self._storage
+        if self._has_words and storage.kept.pending[partition]:
+            own = storage.state.partitions[partition]
+            start = int(own["start"])
+            slots = storage.state.slots[start : start + int(own["capacity"])]
+            keys, words = entries_of(slots)
+            keep_words(storage.kept, storage.bits, keys, words)
+
     def keep_new(self, keys: Array, rows: Array, new: Array, words: Array) -> None:
         """Keep rows and words before they change, in the body of `keeping`.
 

@@ -64,6 +64,7 @@ class Storage:
     ) -> None:
         self.name, self._index = settings.name, settings.index
         self.budget = budget
+        self.followers: list[Followed] = []
         self.bits = U64(settings.partitions.bit_length() - 1)
         self.state = _reserve_state(settings, dtype, rule, budget.total)
         self.slots = SlotSpace(self.state, int(self.bits))
@@ -82,24 +83,29 @@ class Storage:
             )
 
     @property
+    def _chunk_nbytes(self) -> int:
+        """The bytes of a chunk of rows."""
+        return chunk_nbytes(self.state)
+
+    @property
     def nbytes(self) -> int:
         """The bytes that the table uses."""
         chunks = int(self.state.chunks[2])
-        rows = chunks * chunk_nbytes(self.state)
+        rows = chunks * self._chunk_nbytes
         other = self._filter_nbytes + self.extra + self.removed
         return self.slots.nbytes + rows + other
 
     @property
     def lasting_nbytes(self) -> int:
         """The bytes that the table uses without a save and the copies of its rows."""
-        rows = int(self.state.partitions["chunks"].sum()) * chunk_nbytes(self.state)
+        rows = int(self.state.partitions["chunks"].sum()) * self._chunk_nbytes
         return self.slots.nbytes + rows + self._filter_nbytes
 
     @property
     def row_nbytes(self) -> int:
         """The most bytes of a row with its index entry."""
         index = ENTRY[self._index] * GROWTH / MAX_LOAD
-        return chunk_nbytes(self.state) // CHUNK + ceil(index)
+        return self._chunk_nbytes // CHUNK + ceil(index)
 
     @property
     def least_nbytes(self) -> int:
@@ -112,11 +118,16 @@ class Storage:
         return max(0, self.budget.left_for(self.name) - self.nbytes)
 
     def take_memory(self, chunks: int, other: int = 0) -> bool:
-        """Reserve memory for more chunks and other bytes; return False if it is not enough."""
+        """Reserve memory for more chunks and other bytes; return False if it is not enough.
+
+        Tables that share the index need as many chunks.
+        """
+        if not all(each.take_memory(chunks) for each in self.followers):
+            return False
         chunks += self.promised
         _, used, ever_used = map(int, self.state.chunks)
         new = max(0, used + chunks - ever_used)
-        more = new * chunk_nbytes(self.state) + other
+        more = new * self._chunk_nbytes + other
         return chunks <= chunks_left(self.state) and self.budget.take(
             self.name, self.nbytes + more
         )
@@ -133,6 +144,70 @@ class Storage:
         # While slots grow, old and new slots exist together. Now only the new ones count.
         assert self.take_memory(chunks)
         return True
+
+
+class Followed(Storage):
+    """The arrays of a table that shares the index of another table.
+
+    Rows with the same number have the same key. Keys, counts, times, scores and filters are those
+    of the other table; values, slots and the numbers of the rule are its own.
+
+    Args:
+        of: the storage of the other table.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        dtype: np.dtype[Any],
+        rule: RowRule,
+        budget: MemoryBudget,
+        of: Storage,
+    ) -> None:
+        self.name, self._index = settings.name, settings.index
+        self.budget, self.bits, self.slots, self._of = budget, of.bits, of.slots, of
+        self.filters, self.followers = of.filters, []
+        rows = len(of.state.meta)
+        stride = row_length(rule.columns, dtype.itemsize)
+        self.state = of.state._replace(
+            values=reserve((rows, stride), dtype),
+            scalars=reserve((rows if rule.has_scalar else 0,), dtype),
+            updates=reserve((rows if rule.counts_updates else 0,), np.uint32),
+        )
+        self.kept = Kept.none(settings.partitions)
+        self.extra = self.removed = self.promised = 0
+        of.followers.append(self)
+
+    @property
+    def latest(self) -> int:  # type: ignore[override]
+        """The latest time of the training data, in seconds."""
+        return self._of.latest
+
+    @property
+    def _chunk_nbytes(self) -> int:
+        own = self.state.values, self.state.scalars, self.state.updates
+        return CHUNK * sum(int(each[0].nbytes) for each in own if each.size)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the table uses, without the index."""
+        rows = int(self.state.chunks[2]) * self._chunk_nbytes
+        return rows + self.extra + self.removed
+
+    @property
+    def lasting_nbytes(self) -> int:
+        """The bytes without a save and the copies of its rows."""
+        return int(self.state.partitions["chunks"].sum()) * self._chunk_nbytes
+
+    @property
+    def row_nbytes(self) -> int:
+        """The bytes of a row without its index entry."""
+        return self._chunk_nbytes // CHUNK
+
+    @property
+    def least_nbytes(self) -> int:
+        """The bytes that the table would use with a single row."""
+        return self._chunk_nbytes
 
 
 def _filters(settings: Settings) -> Array:

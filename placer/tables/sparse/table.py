@@ -6,8 +6,13 @@ rows; a pull never does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Any
@@ -20,6 +25,7 @@ from placer.plan.settings.sparse.table import Always, Bloom, Score
 from placer.plan.settings.sparse.table import SparseTable as Settings
 from placer.system.memory.limit import available_nbytes
 from placer.tables.initial.draws import parameter_key
+from placer.tables.sparse.admission_loops import keep_counters
 from placer.tables.sparse.admission_rule import AdmissionRule
 from placer.tables.sparse.capacity import rows_to_trim, shares_of
 from placer.tables.sparse.checks import (
@@ -59,7 +65,7 @@ from placer.tables.sparse.rows import begin_rows, compile_gather, note_seen, tak
 from placer.tables.sparse.saving import PATIENCE, TableSave
 from placer.tables.sparse.state import ABSENT, Array
 from placer.tables.sparse.statistics import TableStatistics
-from placer.tables.sparse.storage import Storage
+from placer.tables.sparse.storage import Followed, Storage
 
 _COUNTERS = (
     "admitted",
@@ -99,6 +105,53 @@ class Pushed:
     not_finite: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Update:
+    """The gradients of a table in a push.
+
+    Attributes:
+        gradients: the gradient of each key, of shape [n, dim].
+        learning_rate: the learning rate.
+        scale: a factor for the gradients.
+    """
+
+    gradients: Array
+    learning_rate: float
+    scale: float = 1.0
+
+
+def push_together(
+    tables: Sequence[SparseTable],
+    keys: Array,
+    updates: Sequence[Update],
+    *,
+    step: int,
+    occurrences: Array | None = None,
+    scores: Array | None = None,
+    times: Array | None = None,
+    draw: int | None = None,
+    drop_not_finite: bool = False,
+    where: str = "",
+) -> list[Pushed]:
+    """Push to all tables that share an index, the owner first; see `SparseTable.push`.
+
+    Gradients that are not finite are dropped for their table only.
+    """
+    owner = tables[0]
+    assert tables == owner._group, "all tables of an index are pushed together"
+    keys, counts, sums, seconds = owner._checked(keys, occurrences, scores, times)
+    dropped = [
+        table._find_dropped(keys, update, where, drops=drop_not_finite)
+        for table, update in zip(tables, updates, strict=True)
+    ]
+    draw = step if draw is None else draw
+    found = owner._count(keys, counts, sums, seconds, step, draw)
+    return [
+        table._update(*found, update, bad)
+        for table, update, bad in zip(tables, updates, dropped, strict=True)
+    ]
+
+
 class SparseTable:
     """The rows of a sparse table for the keys of some partitions.
 
@@ -110,6 +163,8 @@ class SparseTable:
         memory: bytes that the table may use, or the budget of several tables. By default
             the free memory of the machine.
         held: the partitions that the table holds; by default all.
+        index_of: a table without rows whose index this one shares (`shares_index`). Both are
+            pushed together, by `push_together`.
 
     Attributes:
         dtype: the dtype of values, slots and gradients.
@@ -127,6 +182,7 @@ class SparseTable:
         dtype: str = "float32",
         memory: int | MemoryBudget | None = None,
         held: range | None = None,
+        index_of: SparseTable | None = None,
     ) -> None:
         check_partitions(settings.name, settings.partitions)
         self.settings, self._seed, self._memory = settings, seed, memory
@@ -136,9 +192,19 @@ class SparseTable:
         if not isinstance(memory, MemoryBudget):
             memory = MemoryBudget(available_nbytes() if memory is None else memory)
         self._rule = RowRule(settings, dtype)
-        self._storage = Storage(
-            settings, self.dtype, self._rule, memory, len(self.held)
-        )
+        self._owner: SparseTable = index_of or self
+        self._group: list[SparseTable] = [self]
+        self._dropped = np.zeros(settings.partitions, np.int64)
+        if index_of is None:
+            self._storage = Storage(
+                settings, self.dtype, self._rule, memory, len(self.held)
+            )
+        else:
+            self._group, self._dropped = index_of._group, index_of._dropped
+            self._group.append(self)
+            self._storage = Followed(
+                settings, self.dtype, self._rule, memory, index_of._storage
+            )
         self._gather = compile_gather(settings.dim, dtype)
         self._fill = _initial_rows(settings, seed)
         self._admission = AdmissionRule(settings, seed)
@@ -149,7 +215,6 @@ class SparseTable:
         )
         self._save: TableSave | None = None
         self._has_undated = False
-        self._dropped = np.zeros(settings.partitions, np.int64)
         self._shares = None if settings.capacity is None else shares_of(settings)
         self._removed: RemovedKeys | None = None
 
@@ -192,10 +257,11 @@ class SparseTable:
         """Note the time of the training data, in seconds. Keys are forgotten relative to the latest
         noted time, which is saved with the rows.
         """
-        if self._has_undated and second > 0:
-            date_rows(self._storage.state, second)
-            self._has_undated = False
-        self._storage.latest = max(self._storage.latest, second)
+        owner = self._owner
+        if owner._has_undated and second > 0:
+            date_rows(owner._storage.state, second)
+            owner._has_undated = False
+        owner._storage.latest = max(owner._storage.latest, second)
 
     def statistics(self) -> TableStatistics:
         """Return the size of the table and its counts so far."""
@@ -334,12 +400,34 @@ class SparseTable:
                 table, gradients are not finite, or the memory is not enough. The table has
                 not changed then.
         """
+        update = Update(gradients, learning_rate, scale)
+        (pushed,) = push_together(
+            [self],
+            keys,
+            [update],
+            step=step,
+            occurrences=occurrences,
+            scores=scores,
+            times=times,
+            draw=draw,
+            drop_not_finite=drop_not_finite,
+            where=where,
+        )
+        return pushed
+
+    def _checked(
+        self,
+        keys: Array,
+        occurrences: Array | None,
+        scores: Array | None,
+        times: Array | None,
+    ) -> tuple[Array, Array, Array, Array]:
+        """Return the keys, and the counts, scores and seconds of a push."""
         keys, count = check_keys(self.settings.name, keys), keys.size
         if occurrences is None:
             occurrences = np.ones(count, np.uint32)
         if scores is None:
             scores = np.zeros(count, np.float32)
-        self._check("gradients", gradients, (count, self.settings.dim), self.dtype)
         self._check("occurrences", occurrences, (count,), np.dtype(np.uint32))
         self._check("scores", scores, (count,), np.dtype(np.float32))
         if not occurrences.all():
@@ -348,31 +436,69 @@ class SparseTable:
         self._check("times", seconds, (count,), seconds.dtype)
         seconds = np.floor(seconds).astype(np.int64).astype(np.uint32)
         counts, sums = occurrences.astype(np.int64), scores.astype(np.float32)
+        return keys, counts, sums, seconds
+
+    def _find_dropped(
+        self, keys: Array, update: Update, where: str, *, drops: bool
+    ) -> Array | None:
+        """Check an update; return the keys whose gradients are dropped (bool[n]), if any."""
+        shape = keys.size, self.settings.dim
+        self._check("gradients", update.gradients, shape, self.dtype)
         bad = self.find_not_finite(
-            keys, gradients, drop_not_finite=drop_not_finite, where=where
+            keys, update.gradients, drop_not_finite=drops, where=where
         )
-        if not isfinite(scale):
-            if not drop_not_finite:
-                raise RunError(
-                    f"table {self.settings.name}: the factor for the gradients is {scale}"
-                    f"{where and f' {where}'}, because a norm is not finite",
-                    hint=NOT_FINITE_HINT,
-                )
-            bad = np.ones(count, np.bool_)
+        if isfinite(update.scale):
+            return bad
+        if not drops:
+            raise RunError(
+                f"table {self.settings.name}: the factor for the gradients is"
+                f" {update.scale}{where and f' {where}'}, because a norm is not finite",
+                hint=NOT_FINITE_HINT,
+            )
+        return np.ones(keys.size, np.bool_)
+
+    def _count(
+        self,
+        keys: Array,
+        counts: Array,
+        scores: Array,
+        seconds: Array,
+        step: int,
+        draw: int,
+    ) -> tuple[Array, Array, Array]:
+        """Count and admit keys. Return the rows of all keys, those of keys that had rows, and
+        the admitted keys (bool[n])."""
         seen = seconds
         if self._limits.by_steps:
-            seen = np.full(count, step & 0xFFFFFFFF, np.uint32)
+            seen = np.full(keys.size, step & 0xFFFFFFFF, np.uint32)
         state, rows = self._storage.state, self._find(keys)
         before = rows.copy()
-        with self._keeping(keys, rows):
-            new = self._admit(
-                keys, rows, counts, sums, seen, step if draw is None else draw
-            )
-        note_seen(state, rows, counts, sums, seconds, np.int64(step))
+        with ExitStack() as contexts:
+            for table in self._group:
+                contexts.enter_context(table._keeping(keys, rows))
+            new = self._admit(keys, rows, counts, scores, seen, draw)
+        note_seen(state, rows, counts, scores, seconds, np.int64(step))
+        return rows, before, new
+
+    def _update(
+        self,
+        rows: Array,
+        before: Array,
+        new: Array,
+        update: Update,
+        bad: Array | None,
+    ) -> Pushed:
+        """Update the rows of a push, and note its counts."""
         updated = rows if isinstance(self.settings.admit, Always) else before
         if bad is not None:
             updated = np.where(bad, np.int64(ABSENT), updated)
-        self._rule.update(state, updated, gradients, learning_rate, scale)
+        self._rule.update(
+            self._storage.state,
+            updated,
+            update.gradients,
+            update.learning_rate,
+            update.scale,
+        )
         admitted = int(np.count_nonzero(new))
         pushed = Pushed(
             updated=int(np.count_nonzero(updated >= 0)),
@@ -534,6 +660,9 @@ class SparseTable:
         """
         storage, name = self._storage, self.settings.name
         state = storage.state
+        if self._owner is not self:
+            self._load_values_of(partition, saved, has_state=has_state)
+            return
         self._check_begins(partition)
         layout: Layout = saved_layout(state, storage.filters, 0, 0)
         if not has_state:
@@ -555,6 +684,50 @@ class SparseTable:
             storage.filters[partition] = saved["filter"]
         if "latest" in saved:
             self.note_time(int(saved["latest"][0]))
+
+    def has_keys_of(self, partition: int, saved: Mapping[str, Array]) -> bool:
+        """Whether a table that shares an index can load a partition: the index has just the saved
+        keys, with the same counts."""
+        storage = self._storage
+        layout: Layout = saved_layout(storage.state, storage.filters, 0, 0)
+        both = [
+            self._owner.save_partition(partition),
+            completed(saved, layout, first_score(self.settings)),
+        ]
+        if not self._admission.counts:
+            both[1] |= dict.fromkeys(
+                ("entry_keys", "entry_words"), both[0]["entry_keys"]
+            )
+        rows, entries = (
+            [np.argsort(each[name]) for each in both] for name in ("keys", "entry_keys")
+        )
+        for name in layout.keys() - {"values", "scalars", "updates"}:
+            own, other = (each[name] for each in both)
+            if own.shape != other.shape:
+                return False
+            if name not in ("filter", "latest"):
+                order = entries if name.startswith("entry") else rows
+                own, other = own[order[0]], other[order[1]]
+            if not np.array_equal(own, other):
+                return False
+        return True
+
+    def _load_values_of(
+        self, partition: int, saved: Mapping[str, Array], *, has_state: bool
+    ) -> None:
+        """Load the values of the rows that the owner of the index has loaded."""
+        storage, name = self._storage, self.settings.name
+        layout: Layout = saved_layout(storage.state, storage.filters, 0, 0)
+        if not has_state:
+            saved, layout = without_state(saved, layout, self.settings.dim)
+        saved = completed(saved, layout, first_score(self.settings))
+        check_saved(name, partition, saved, layout, storage.bits)
+        rows, values = self._find(saved["keys"]), saved["values"]
+        assert (rows >= 0).all(), "`has_keys_of` was not asked"
+        storage.state.values[rows, : values.shape[1]] = values
+        for array in ("scalars", "updates"):
+            if array in saved:
+                getattr(storage.state, array)[rows] = saved[array]
 
     def load_values(
         self,
@@ -589,10 +762,16 @@ class SparseTable:
         if self._storage.state.partitions[partition]["entries"]:
             raise RunError(f"table {name}, partition {partition}: it is not empty")
 
-    def emptied(self) -> SparseTable:
-        """Return a new table with the same settings and without rows."""
+    def emptied(self, index_of: SparseTable | None = None) -> SparseTable:
+        """Return a new table with the same settings and without rows, which may share the index of
+        another new table."""
         return SparseTable(
-            self.settings, self._seed, self.dtype.name, self._memory, self.held
+            self.settings,
+            self._seed,
+            self.dtype.name,
+            self._memory,
+            self.held,
+            index_of,
         )
 
     def _find(self, keys: Array) -> Array:
@@ -628,8 +807,17 @@ class SparseTable:
             storage, keys, rows, counts, scores, seen, draw
         )
         self._begin(keys, rows, new, words)
+        for table in self._others:
+            if table._save is not None and storage.filters.size:
+                kept, filters = table._storage.kept, storage.filters
+                keep_counters(kept, storage.bits, keys, rows, filters)
         admission.count_refused(storage, keys, rows, estimates)
         return new
+
+    @property
+    def _others(self) -> list[SparseTable]:
+        """The tables that share the index of this one."""
+        return self._group[1:] if self._group[0] is self else []
 
     def _begin(self, keys: Array, rows: Array, new: Array, words: Array) -> None:
         if not (new.any() or words.any()):
@@ -642,8 +830,9 @@ class SparseTable:
         is_new_entry = (rows == ABSENT) & (new | (words != 0))
         count_keys(bits, keys, is_new_entry, more_entries)
         if not storage.make_room(more_rows, more_entries):
-            if self._save is not None:  # the save may use the missing memory
-                self._save.wait_for_end()
+            for table in self._group:  # saves may use the missing memory
+                if table._save is not None:
+                    table._save.wait_for_end()
             if not storage.make_room(more_rows, more_entries):
                 raise RunError(
                     f"table {self.settings.name}: {self.rows:,} rows and"
@@ -652,13 +841,15 @@ class SparseTable:
                     hint="set a capacity, forget rows, or give the servers more memory",
                 )
         take_rows(state, bits, keys, new, rows)
-        if self._save is not None:
-            self._save.keep_new(keys, rows, new, words)
+        for table in self._group:
+            if table._save is not None:
+                table._save.keep_new(keys, rows, new, words)
         begin_rows(state, keys, new, rows, words)
         set_words(state, bits, keys, words)
         created = rows[new]
-        self._fill(keys[new], created, state.values)
-        self._rule.begin(state, created)
+        for table in self._group:
+            table._fill(keys[new], created, table._storage.state.values)
+            table._rule.begin(table._storage.state, created)
 
     def _trim(self) -> int:
         """Drop rows of the partitions above their shares; return their number."""
@@ -690,19 +881,22 @@ class SparseTable:
     def _drop(self, partition: int, rows: Array) -> None:
         """Drop rows of a partition; the lock of a save is held."""
         storage, keys = self._storage, self._storage.state.meta[rows, 0]
-        if self._save is not None:
-            self._save.keep(keys, rows)
+        for table in self._group:
+            if table._save is not None:
+                table._save.keep(keys, rows)
         drop_rows(storage.state, storage.bits, partition, rows)
         self._dropped[partition] += rows.size
-        if self._removed is not None:
-            self._removed.add(keys, self.rows)
-            storage.removed = self._removed.nbytes
+        for table in self._group:
+            if table._removed is not None:
+                table._removed.add(keys, self.rows)
+                table._storage.removed = table._removed.nbytes
 
     def _forget(self, partitions: Iterable[int], step: int, now: float) -> int:
-        if not self._limits.is_active:
-            return 0
+        if not self._limits.is_active or self._owner is not self:
+            return 0  # the owner of the index forgets for all
         forgotten = sum(self._forget_of(each, step, now) for each in partitions)
-        self._done["forgotten"] += forgotten
+        for table in self._group:
+            table._done["forgotten"] += forgotten
         return forgotten
 
     def _forget_of(self, partition: int, step: int, now: float) -> int:
@@ -717,12 +911,16 @@ class SparseTable:
         state, bits, limits = storage.state, storage.bits, self._limits
         with self._changing(needed):
             rows = self._rows_of(partition)
-            if limits.decay != 1 and self._save is not None:
-                self._save.keep(state.meta[rows, 0], rows)
+            for table in self._group:
+                if limits.decay != 1 and table._save is not None:
+                    table._save.keep(state.meta[rows, 0], rows)
             seconds = np.int64(np.floor(now))
             dim = np.int64(self.settings.dim)
             count = find_forgotten(state, rows, np.int64(step), seconds, limits, dim)
             self._drop(partition, rows[:count])
+            for table in self._others:
+                if table._save is not None:
+                    table._save.keep_entries(partition)
             if self._admission.counts:
                 forget_entries(
                     state,
@@ -738,10 +936,13 @@ class SparseTable:
     def _keeping(self, keys: Array, rows: Array) -> AbstractContextManager[None]:
         return nullcontext() if self._save is None else self._save.keeping(keys, rows)
 
-    def _changing(
-        self, needed: Callable[[Array], tuple[int, int]]
-    ) -> AbstractContextManager[None]:
-        return nullcontext() if self._save is None else self._save.changing(needed)
+    @contextmanager
+    def _changing(self, needed: Callable[[Array], tuple[int, int]]) -> Iterator[None]:
+        with ExitStack() as contexts:
+            for table in self._group:
+                if table._save is not None:
+                    contexts.enter_context(table._save.changing(needed))
+            yield
 
     def _check(
         self, what: str, array: Array, shape: tuple[int, ...], dtype: np.dtype[Any]
