@@ -87,12 +87,12 @@ def _check_all(plan: Plan) -> Problems:
     edges = (*plan.step_edges, *plan.evaluation_edges, *plan.prediction_edges)
     yield from _check_unique("edge", (edge.id for edge in edges))
     nodes = {node.name for node in plan.nodes}
-    sparse = {table.name for table in plan.sparse_tables}
+    tables = {table.name: table for table in plan.sparse_tables}
     for edge in edges:
-        for problem in _check_edge(edge, nodes, sparse):
+        for problem in _check_edge(edge, nodes, {*tables}):
             yield f"edge {edge.id}: {problem}"
     for each in plan.sparse_tables:
-        for problem in _check_sparse_table(each, nodes, sparse):
+        for problem in _check_sparse_table(each, nodes, tables):
             yield f"sparse table '{each.settings.name}': {problem}"
 
 
@@ -298,11 +298,15 @@ def _check_edge(edge: Edge, nodes: set[str], sparse: set[str]) -> Problems:
 
 
 def _check_sparse_table(
-    table: SparseTable, nodes: set[str], sparse: set[str]
+    table: SparseTable, nodes: set[str], tables: Mapping[str, SparseTable]
 ) -> Problems:
-    settings = table.settings
+    settings, sparse = table.settings, tables.keys()
     if table.over and (table.name not in table.over or not sparse >= {*table.over}):
         yield f"it is not over the keys of {', '.join(table.over)}"
+    if table.index_of is not None:
+        of = tables.get(table.index_of) if table.index_of in table.over else None
+        if of is None or of.index_of is not None or not of.can_share_index(table):
+            yield f"it cannot share the index of '{table.index_of}'"
     if not table.holders or not nodes >= {*table.holders}:
         yield "a node that stores it is missing from the plan"
     yield from _check_unique("holder", table.holders)

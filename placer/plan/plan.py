@@ -39,6 +39,7 @@ from placer.plan.settings.data.columns import Column
 from placer.plan.settings.data.source import RowSource
 from placer.plan.settings.fields import Count, Size, ValueName
 from placer.plan.settings.run import RunSettings
+from placer.plan.settings.sparse.shared_index import shares_index
 from placer.plan.settings.sparse.table import SparseTable as SparseSettings
 from placer.plan.settings.training.initializers import Init
 from placer.plan.settings.training.metrics import Finalizer
@@ -429,6 +430,8 @@ class SparseTable(PlanStruct, frozen=True, kw_only=True):
         rows: the expected number of rows, if the spec gives it.
         over: the tables over the same keys, this one included, in the order of programs;
             empty for a table with keys of its own.
+        index_of: the table over the same keys whose index it shares; None for an index of its
+            own. It always has rows for the same keys.
     """
 
     settings: SparseSettings
@@ -439,10 +442,21 @@ class SparseTable(PlanStruct, frozen=True, kw_only=True):
     holders: tuple[str, ...]
     rows: Size | None = None
     over: tuple[ValueName, ...] = ()
+    index_of: ValueName | None = None
 
     @property
     def name(self) -> str:
         return self.settings.name
+
+    def can_share_index(self, other: SparseTable) -> bool:
+        """Whether the table and another one over the same keys and statistics always have rows for
+        the same keys."""
+        return (
+            shares_index(self.settings, other.settings)
+            and (self.dtype, self.holders) == (other.dtype, other.holders)
+            and self.trainable
+            and other.trainable
+        )
 
     def partitions_of(self, node: str) -> range:
         """Return the partitions that a holder stores."""

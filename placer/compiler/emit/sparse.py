@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
+from msgspec.structs import replace
+
 from placer.compiler.emit import notes
 from placer.compiler.emit.code import Argument, Call, Expression, literal
 from placer.compiler.emit.hook import Hook
@@ -21,6 +23,7 @@ def plan_sparse_tables(graphs: Iterable[Graph]) -> Iterator[SparseTable]:
     """Yield each sparse table of some graphs once: first the tables of the step."""
     first: dict[str, tuple[Graph, Op]] = {}
     over: dict[str, tuple[str, ...]] = {}
+    inputs: dict[str, list[dict[str, str]]] = {}
     for graph in graphs:
         for op in graph.sparse_tables:
             first.setdefault(op.name, (graph, op))
@@ -28,6 +31,8 @@ def plan_sparse_tables(graphs: Iterable[Graph]) -> Iterator[SparseTable]:
         for op in graph.of_kind("distinct_keys"):
             for table in op.attrs["tables"]:
                 over[table] = max(over.get(table, ()), op.attrs["tables"], key=len)
+                inputs.setdefault(table, []).append(_inputs_of(op).get(table, {}))
+    planned: dict[str, SparseTable] = {}
     for graph, op in first.values():
         kind = graph.tensor_type(op.name)
         update = find_update(graph, op.name)
@@ -40,7 +45,7 @@ def plan_sparse_tables(graphs: Iterable[Graph]) -> Iterator[SparseTable]:
             attrs, mode = graph.optimizers[group].attrs, graph.modes[group]
             rate = attrs["learning_rate"]
             trained = {"rule": attrs["rule"], "hyper": _hyper(op, attrs)}
-        yield SparseTable(
+        table = SparseTable(
             settings=settings_of(
                 op.attrs["sparse"],
                 name=op.name,
@@ -56,6 +61,16 @@ def plan_sparse_tables(graphs: Iterable[Graph]) -> Iterator[SparseTable]:
             rows=op.attrs.get("rows"),
             over=tables if len(tables := over.get(op.name, ())) > 1 else (),
         )
+        owners = (
+            each.name
+            for each in planned.values()
+            if each.name in table.over
+            and each.index_of is None
+            and inputs[each.name] == inputs[table.name]
+            and each.can_share_index(table)
+        )
+        planned[table.name] = replace(table, index_of=next(owners, None))
+    yield from planned.values()
 
 
 def _hyper(table: Op, attrs: Any) -> dict[str, float]:

@@ -15,7 +15,7 @@ import numpy as np
 from placer.channel.interface import Array
 from placer.tables.key_sums import KeyPart, KeySums
 from placer.tables.sparse.found_rows import FoundRows
-from placer.tables.sparse.table import Pushed, SparseTable
+from placer.tables.sparse.table import Pushed, SparseTable, Update, push_together
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,11 @@ class TablesOfKeys:
 
     def find(self, keys: Array) -> tuple[FoundRows, ...]:
         """Find the rows of keys (uint64[n]) now, for a later `read`."""
-        return tuple(table.find(keys) for table in self.tables)
+        found: dict[int, FoundRows] = {}
+        for table in self.tables:
+            if id(table.group) not in found:
+                found[id(table.group)] = table.find(keys)
+        return tuple(found[id(table.group)].copied() for table in self.tables)
 
     def read(
         self,
@@ -77,8 +81,10 @@ class TablesOfKeys:
 
         `found` is the result of `find` for these keys, even if the tables have changed since.
         """
+        if found is None:
+            found = self.find(keys)
         for i, table in enumerate(self.tables):
-            table.pull(keys, out[i], None if found is None else found[i])
+            table.pull(keys, out[i], found[i])
         return out
 
     def push(self, updates: Sequence[RowUpdate], at: Push) -> list[Pushed]:
@@ -91,31 +97,43 @@ class TablesOfKeys:
         Returns:
             The counts of each table.
         """
-        return [
-            self._push(table, update, at)
-            for table, update in zip(self.tables, updates, strict=True)
-        ]
+        given = dict(zip((t.settings.name for t in self.tables), updates, strict=True))
+        pushed: dict[str, Pushed] = {}
+        for table in self.tables:
+            if table.settings.name not in pushed:
+                names = [each.settings.name for each in table.group]
+                counts = self._push(table.group, [given[name] for name in names], at)
+                pushed |= zip(names, counts, strict=True)
+        return [pushed[table.settings.name] for table in self.tables]
 
-    def _push(self, table: SparseTable, update: RowUpdate, at: Push) -> Pushed:
-        part, gradients = update.total.part, update.total.gradients
-        if update.limit is not None:
-            gradients = np.clip(gradients, -update.limit, update.limit)
+    def _push(
+        self, tables: Sequence[SparseTable], updates: Sequence[RowUpdate], at: Push
+    ) -> list[Pushed]:
+        """Push to tables that share an index."""
+        table, part = tables[0], updates[0].total.part
         times = part.find("times", table.settings.name)
-        pushed = table.push(
+        pushed = push_together(
+            tables,
             part.keys,
-            gradients,
-            learning_rate=update.learning_rate,
+            [_as_update(each) for each in updates],
             step=at.step,
             occurrences=part.occurrences,
             scores=_scores(table, part),
             times=None if times is None else times.values,
-            scale=1.0 if update.scale is None else float(update.scale),
             draw=at.draw,
             drop_not_finite=at.drops_not_finite,
             where=at.where,
         )
         table.note_time(0 if times is None else times.now)
         return pushed
+
+
+def _as_update(update: RowUpdate) -> Update:
+    gradients = update.total.gradients
+    if update.limit is not None:
+        gradients = np.clip(gradients, -update.limit, update.limit)
+    scale = 1.0 if update.scale is None else float(update.scale)
+    return Update(gradients, update.learning_rate, scale)
 
 
 def _scores(table: SparseTable, part: KeyPart) -> Array | None:

@@ -6,7 +6,7 @@ node sends the elements to nodes without access to the files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -33,6 +33,7 @@ from placer.runtime.control.barrier import (
     send_json,
 )
 from placer.runtime.control.byte_messages import send_parts
+from placer.runtime.control.events import Notice
 from placer.runtime.control.execution import Execution
 from placer.runtime.control.handshake import fingerprint
 from placer.runtime.saving.optimizer_state import (
@@ -126,7 +127,8 @@ def load_tables(
             loaded.read(checkpoint)
             me = execution.me.name
             partitions = read_stored(plan, me, checkpoint)
-            load_rows(plan, me, sparse, contents.sparse, partitions)
+            tell = _telling(execution)
+            load_rows(plan, me, sparse, contents.sparse, partitions, tell)
         except CheckpointError as error:
             problem = error
     if execution.is_control:
@@ -148,13 +150,19 @@ def _receive_rows(
     stored: Mapping[str, StoredSparse],
 ) -> None:
     plan, me = execution.plan, execution.me.name
+    tell = _telling(execution)
     partitions = receive_partitions(plan, execution.channel, me, stored)
     try:
-        load_rows(plan, me, sparse, stored, partitions)
+        load_rows(plan, me, sparse, stored, partitions, tell)
     except CheckpointError:
         for _ in partitions:
             pass  # receive all messages, so that those of an earlier checkpoint can follow
         raise
+
+
+def _telling(execution: Execution) -> Callable[[str], object]:
+    """Return a function that tells a person a text."""
+    return lambda text: execution.report(Notice(text))
 
 
 def _sees(choice: Choice) -> bool:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 Saves = Mapping[str, "TableSave"]
 """Running saves of a node's tables, by name."""
+_OTHER_KEYS = "{}: table {} has other keys or counts in the checkpoint than {}, and so an index of its own"
 _TOGETHER = 8 * CHUNK
 """Read partitions in groups of at least this many bytes."""
 
@@ -172,6 +173,7 @@ def load_rows(
     tables: dict[str, HeldTable],
     stored: Mapping[str, StoredSparse],
     partitions: Iterator[dict[str, Array]],
+    tell: Callable[[str], object],
     *,
     only_values: bool = False,
 ) -> None:
@@ -182,25 +184,33 @@ def load_rows(
             checkpoint lacks stays empty.
         stored: the tables of the checkpoint.
         partitions: the arrays of the partitions in `stored_partitions`.
+        tell: called with a text about a table that cannot share the index of another one.
         only_values: load only keys, values and scores. Optimizer state starts anew, and
             each row counts as seen once.
 
     Raises:
         CheckpointError: if the checkpoint is damaged or does not fit.
     """
-    for name in tables:
-        tables[name] = tables[name].emptied()
+    for name, table in tables.items():
+        owner = table.group[0].settings.name
+        shares = owner != name and (owner in stored) == (name in stored)
+        tables[name] = table.emptied(tables[owner] if shares else None)
     try:
-        for table, partition in stored_partitions(plan, node, stored):
-            held, own = tables[table.name], _stored(table)
-            theirs = stored[table.name]
-            arrays = next(partitions)
+        for planned, partition in stored_partitions(plan, node, stored):
+            name, own = planned.name, _stored(planned)
+            theirs = stored[name]
+            arrays, has_state = next(partitions), not only_values
             if only_values:
                 values, scores = arrays["values"][:, : theirs.dim], arrays.get("scores")
-                held.load_values(partition, arrays["keys"], values, scores)
+                arrays = tables[name].arrays_of_values(arrays["keys"], values, scores)
             else:
-                is_same = (theirs.rule, theirs.slots) == (own.rule, own.slots)
-                held.load_partition(partition, arrays, has_state=is_same)
+                has_state = (theirs.rule, theirs.slots) == (own.rule, own.slots)
+            if not tables[name].has_keys_of(partition, arrays):
+                tell(
+                    _OTHER_KEYS.format(node, name, tables[name].group[0].settings.name)
+                )
+                tables[name] = tables[name].separated(partition)
+            tables[name].load_partition(partition, arrays, has_state=has_state)
     except RunError as error:
         raise CheckpointError(error.message, hint=error.hint) from error
 

@@ -10,13 +10,16 @@ from msgspec import convert, structs
 from placer.channel.interface import Array, Channel
 from placer.plan.plan import Edge, NodePlan, Plan, SparseTable
 from placer.runtime.asynchronous.worker_end import WorkerEnd
-from placer.runtime.control.events import LOADING, UPDATES, NodeWarning
+from placer.runtime.control.events import LOADING, UPDATES, NodeWarning, Notice
 from placer.runtime.control.execution import Execution
 from placer.runtime.control.table_counts import TableCounts
 from placer.runtime.node.learning_rates import LearningRates
 from placer.runtime.saving.row_files import load_rows, read_stored
 from placer.runtime.saving.start_parameters import StartParameters
 from placer.system.memory.limit import available_nbytes
+
+SHARES_INDEXES = True
+"""Whether tables share indexes as their plan says. Tests compare a run without."""
 
 if TYPE_CHECKING:
     from placer.runtime.exchange.row_exchange import RowExchange
@@ -42,21 +45,20 @@ def make_sparse_tables(
     memory = _memory_of(execution)
     if any(me.name in table.holders for table in tables.values()):
         execution.report_state(UPDATES)
-    held = {
-        name: _make_table(
-            table,
-            plan.settings.seed,
-            memory,
-            table.partitions_of(me.name),
-            trains=trains,
-            saves=trains
-            and (
-                execution.checkpointing is not None or execution.publishing is not None
-            ),
-        )
-        for name, table in tables.items()
-        if me.name in table.holders
-    }
+    held: dict[str, HeldTable] = {}
+    kept = execution.checkpointing is not None or execution.publishing is not None
+    for name, table in tables.items():
+        if me.name in table.holders:
+            shared = table.index_of if trains and SHARES_INDEXES else None
+            held[name] = _make_table(
+                table,
+                plan.settings.seed,
+                memory,
+                table.partitions_of(me.name),
+                None if shared is None else held[shared],
+                trains=trains,
+                saves=trains and kept,
+            )
     if start is not None:
         checkpoint = start.checkpoint
         assert checkpoint is not None  # `open_start` has checked it
@@ -67,6 +69,7 @@ def make_sparse_tables(
             held,
             checkpoint.manifest.sparse,
             read_stored(plan, me.name, checkpoint),
+            lambda text: execution.report(Notice(text)),
             only_values=True,
         )
     return held
@@ -167,6 +170,7 @@ def _make_table(
     seed: int,
     memory: MemoryBudget,
     held: range,
+    index_of: HeldTable | None,
     *,
     trains: bool,
     saves: bool,
@@ -176,6 +180,6 @@ def _make_table(
     settings = table.settings
     if not trains:
         settings = structs.replace(settings, rule="sgd", hyper={})
-    made = HeldTable(settings, seed, table.dtype, memory, held)
+    made = HeldTable(settings, seed, table.dtype, memory, held, index_of)
     made.warm_up(trains=trains, saves=saves)
     return made

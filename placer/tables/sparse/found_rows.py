@@ -23,6 +23,10 @@ class FoundRows(NamedTuple):
     rows: Array
     dropped: Array
 
+    def copied(self) -> FoundRows:
+        """Return a copy, for another table that shares the index."""
+        return FoundRows(self.rows.copy(), self.dropped)
+
 
 @compiled
 def find_again(

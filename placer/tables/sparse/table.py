@@ -138,7 +138,9 @@ def push_together(
     Gradients that are not finite are dropped for their table only.
     """
     owner = tables[0]
-    assert tables == owner._group, "all tables of an index are pushed together"
+    assert tables is owner.group or [*tables] == owner.group, (
+        "all tables of an index are pushed together"
+    )
     keys, counts, sums, seconds = owner._checked(keys, occurrences, scores, times)
     dropped = [
         table._find_dropped(keys, update, where, drops=drop_not_finite)
@@ -217,6 +219,11 @@ class SparseTable:
         self._has_undated = False
         self._shares = None if settings.capacity is None else shares_of(settings)
         self._removed: RemovedKeys | None = None
+
+    @property
+    def group(self) -> Sequence[SparseTable]:
+        """The tables that share an index, the owner first; only this one if it shares none."""
+        return self._group
 
     @property
     def rows(self) -> int:
@@ -688,6 +695,8 @@ class SparseTable:
     def has_keys_of(self, partition: int, saved: Mapping[str, Array]) -> bool:
         """Whether a table that shares an index can load a partition: the index has just the saved
         keys, with the same counts."""
+        if self._owner is self:
+            return True
         storage = self._storage
         layout: Layout = saved_layout(storage.state, storage.filters, 0, 0)
         both = [
@@ -749,9 +758,27 @@ class SparseTable:
             RunError: if the table does not hold the partition, the partition is not empty,
                 the arrays do not fit, or the table is being saved.
         """
-        known = {} if scores is None else {"scores": scores}
-        saved = saved_of_keys(keys, values) | known
+        saved = self.arrays_of_values(keys, values, scores)
         self.load_partition(partition, saved, has_state=False)
+
+    def arrays_of_values(
+        self, keys: Array, values: Array, scores: Array | None
+    ) -> dict[str, Array]:
+        """Return the arrays of a partition with these rows; see `load_values`."""
+        known = {} if scores is None else {"scores": scores}
+        return saved_of_keys(keys, values) | known
+
+    def separated(self, before: int) -> SparseTable:
+        """Return the table with an index of its own, and the rows of the partitions before one.
+        This table, and the index of the other one, can then not be used together any more."""
+        alone = self.emptied()
+        for partition in self.held:
+            if partition < before:
+                alone.load_partition(partition, self.save_partition(partition))
+        self._group.remove(self)
+        of = self._owner._storage
+        of.followers = [each for each in of.followers if each is not self._storage]
+        return alone
 
     def _check_begins(self, partition: int) -> None:
         name = self.settings.name
