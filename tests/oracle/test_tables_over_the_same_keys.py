@@ -200,7 +200,7 @@ CHANGES = {
 }  # fmt: skip
 
 
-FAST = ("counted", "microbatches", "free_and_counted")
+FAST = ("counted", "free_and_counted")
 
 
 @pytest.mark.parametrize("change", slow_but(FAST, CHANGES))
@@ -242,7 +242,7 @@ def test_predictions_and_exports_are_those_of_tables_that_share_nothing(
     for name in ("shared", "alone"):
         if name == "alone":
             apart(monkeypatch)
-        content = spec()
+        content = spec(in_one_process)
         content["predict"]["outputs"].append("z")
         build = tmp_path / name
         saved, _ = train(content, tmp_path, name)
