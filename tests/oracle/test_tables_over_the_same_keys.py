@@ -21,6 +21,7 @@ from placer.compiler.passes.exchange.sparse_tables import sparse_tables
 from placer.plan.plan import read_plan
 from placer.runtime.control.options import Options
 from placer.runtime.process.threads import run_in_threads
+from placer.runtime.training_loop import make_sparse_tables
 
 SERVERS = "/node:ps/cpu"
 ROWS, BATCH = 40, 16
@@ -200,7 +201,7 @@ CHANGES = {
 }  # fmt: skip
 
 
-FAST = ("counted", "microbatches", "free_and_counted")
+FAST = ("counted", "free_and_counted")
 
 
 @pytest.mark.parametrize("change", slow_but(FAST, CHANGES))
@@ -242,7 +243,7 @@ def test_predictions_and_exports_are_those_of_tables_that_share_nothing(
     for name in ("shared", "alone"):
         if name == "alone":
             apart(monkeypatch)
-        content = spec()
+        content = spec(in_one_process)
         content["predict"]["outputs"].append("z")
         build = tmp_path / name
         saved, _ = train(content, tmp_path, name)
@@ -267,3 +268,52 @@ def count_calls(build: Path) -> list[int]:
     text = "".join((build / path).read_text(encoding="utf-8") for path in programs)
     calls = "distinct_keys distributed_lookup_table sum_by_key update_rows"
     return [text.count(f"node.{call}(") for call in calls.split()]
+
+
+def test_tables_with_equal_rules_share_an_index_in_the_plan(tmp_path):
+    write_rows(tmp_path)
+    for name, change, shared in (
+        ("plain", nothing, {"deep.table": "wide.table"}),
+        ("counted", counted, {}),
+        ("frozen", frozen, {}),
+    ):
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(json.dumps(spec(change)))
+        plan = placer.compile(file, tmp_path / name)
+        found = {each.name: each.index_of for each in plan.sparse_tables}
+        assert {n: of for n, of in found.items() if of is not None} == shared
+
+
+def test_tables_whose_checkpoint_has_other_keys_have_indexes_of_their_own(tmp_path):
+    """A run with other rules has saved them. The bits are those of separate tables."""
+    write_rows(tmp_path)
+
+    def of_other_rules(content: Any) -> None:
+        for op in content["graph"][:4:3]:
+            op["admit"] = {"count": 9}
+
+    saved, _ = train(spec(of_other_rules), tmp_path, "first", {"steps": 3})
+    told: list[str] = []
+    found = []
+    for name, shares in (("shared", True), ("alone", False)):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(make_sparse_tables, "SHARES_INDEXES", shares)
+            file, folder = tmp_path / f"{name}.yaml", tmp_path / f"{name}.kept"
+            file.write_text(json.dumps(spec()))
+            placer.compile(file, tmp_path / name)
+            options = Options(resume=saved, checkpoint=folder)
+
+            def watch(event: Any) -> None:
+                if type(event).__name__ == "Notice":
+                    told.append(event.message)
+
+            result = run_in_threads(tmp_path / name, options, watch=watch)
+            found.append((max(folder.glob("step-*")), result.eval))
+    (ours, evaluated), (theirs, expected) = found
+    assert evaluated == expected
+    assert_same_tables(ours, theirs, rtol=0)
+    text = "table deep.table has other keys or counts in the checkpoint than wide.table"
+    assert sorted({each.partition(",")[0] for each in told if "table" in each}) == [
+        f"ps:0: {text}",
+        f"ps:1: {text}",
+    ]

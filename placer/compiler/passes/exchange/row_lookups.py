@@ -187,8 +187,8 @@ def share_keys(
 ) -> None:
     """Give lookups of tables over the same keys the same `keys`.
 
-    These are tables at one place with equal partitions and one update mode. All their lookups
-    have the same indices and padding. Anything else may differ.
+    These tables have one place, equal partitions and one update mode, and the same indices and
+    padding in all their lookups. Anything else may differ.
     """
     of_table: dict[Op, list[Lookup]] = {}
     for lookup in dict.fromkeys(lookups):
