@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,9 @@ from placer.tables.key_sums import KeyPart, KeySums
 from placer.tables.sparse.table import SparseTable
 
 WIDTHS, STEPS, KEYS = (1, 16), 60, 2048 * 26
+ONES = {width: np.ones((KEYS, width), np.float32) for width in WIDTHS}
+"""Gradients, by their width."""
+CASES = ("separate tables", "the same keys", "the same index")
 
 
 def make(index_of: SparseTable | None, width: int) -> SparseTable:
@@ -44,6 +49,19 @@ def parts(random: np.random.Generator, rows: int) -> list[KeyPart]:
     return found
 
 
+def insert(groups: Sequence[TablesOfKeys], rows: int) -> None:
+    """Give each key a row."""
+    for low in range(0, rows, 1 << 16):
+        keys = np.arange(low, min(low + (1 << 16), rows)).astype(np.uint64)
+        keys *= np.uint64(0x9E3779B97F4A7C15)
+        for group in groups:
+            part = KeyPart(keys, np.ones(keys.size, np.uint32))
+            zeros = [np.zeros((keys.size, t.settings.dim), "f4") for t in group.tables]
+            group.push(
+                [RowUpdate(KeySums(part, z), 0.1) for z in zeros], Push(0, 0, "")
+            )
+
+
 def step_of(groups: Sequence[TablesOfKeys], step: int, own: list[Any]) -> None:
     """Look up, merge and update the keys of two workers, for groups of tables."""
     for group, keys in zip(groups, own, strict=True):
@@ -54,46 +72,48 @@ def step_of(groups: Sequence[TablesOfKeys], step: int, own: list[Any]) -> None:
         totals = []
         for width in widths:
             first, second = (
-                KeySums(part, np.ones((part.keys.size, width), np.float32))
-                for part in keys
+                KeySums(part, ONES[width][: part.keys.size]) for part in keys
             )
             totals.append(first + second)
         updates = [RowUpdate(total, 0.1) for total in totals]
-        group.push(updates, Push(step, step, ""))
+        group.push(updates, Push(step + 1, step + 1, ""))
 
 
-def median(run: Callable[[int], None]) -> float:
+def groups_of(case: str) -> list[TablesOfKeys]:
+    """Return the tables of a case, in groups of tables over the same keys."""
+    first = make(None, WIDTHS[0])
+    second = make(first if case == CASES[2] else None, WIDTHS[1])
+    if case == CASES[0]:
+        return [TablesOfKeys([first]), TablesOfKeys([second])]
+    return [TablesOfKeys([first, second])]
+
+
+def measure(case: str, rows: int) -> float:
     """Return the median CPU time of a step in milliseconds, after the first steps."""
-    times = []
+    groups, random, times = groups_of(case), np.random.default_rng(1), []
+    insert(groups, rows)
     for step in range(STEPS):
+        keys = parts(random, rows)
+        own = [[KeyPart(k.keys, k.occurrences) for k in keys] for _ in groups]
         begin = time.thread_time()
-        run(step)
+        step_of(groups, step, own)
         times.append((time.thread_time() - begin) * 1e3)
     return statistics.median(times[STEPS // 3 :])
 
 
 def compare(rows: int) -> None:
-    """Print the times of a step."""
-    first = make(None, WIDTHS[0])
-    cases = {
-        "separate tables": [TablesOfKeys([make(None, w)]) for w in WIDTHS],
-        "the same keys": [TablesOfKeys([make(None, w) for w in WIDTHS])],
-        "the same index": [TablesOfKeys([first, make(first, WIDTHS[1])])],
-    }
-    batches: dict[str, list[list[Any]]] = {}
-    for name, groups in cases.items():
-        random = np.random.default_rng(1)
-        batches[name] = []
-        for _ in range(STEPS):
-            keys = parts(random, rows)
-            again = [KeyPart(each.keys, each.occurrences) for each in keys]
-            batches[name].append([keys, again][: len(groups)])
-    times = {
-        name: median(lambda step, n=name, g=groups: step_of(g, step, batches[n][step]))
-        for name, groups in cases.items()
-    }
-    for name, spent in times.items():
-        print(f"{name}: {spent:.2f} ms a step, {spent / times['separate tables']:.2f}")
+    """Measure each case in a process of its own, three times in turn: the system may give huge
+    pages to the first tables of a process only."""
+    found: dict[str, list[float]] = {case: [] for case in CASES}
+    for _ in range(3):
+        for case in CASES:
+            command = [sys.executable, __file__, "--rows", str(rows), "--case", case]
+            done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+            found[case].append(float(done.stdout))
+    for case, times in found.items():
+        ratio = statistics.median(times) / statistics.median(found[CASES[0]])
+        listed = ", ".join(f"{each:.2f}" for each in times)
+        print(f"{case}: {listed} ms a step, {ratio:.2f}")
 
 
 def fill(rows: int) -> None:
@@ -125,8 +145,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--fill", type=int)
+    parser.add_argument("--case", choices=CASES)
     given = parser.parse_args()
-    if given.fill:
+    if given.case:
+        print(measure(given.case, given.rows))
+    elif given.fill:
         fill(given.fill)
     else:
         compare(given.rows)

@@ -14,7 +14,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +28,8 @@ _CHUNK = 4 << 20
 """The number of bytes of each checksum."""
 _PIECE = 1 << 15
 """The number of rows that are read or moved at a time, so that other threads can run."""
+_PAUSE = 1e-5
+"""Seconds that a refresh sleeps between pieces."""
 _FEW = 3
 """Changes have 8 times as many buckets as rows: most keys are not among them."""
 _MERGED = 20
@@ -75,6 +77,32 @@ def hash_keys(keys: Array) -> Array:
     return hashed
 
 
+def pieces(size: int) -> Iterator[slice]:
+    """Yield the slices of an array of this size, and let other threads run after each.
+
+    A request would else wait for Python's lock after each of its calls of NumPy.
+    """
+    for low in range(0, size, _PIECE):
+        yield slice(low, min(low + _PIECE, size))
+        time.sleep(_PAUSE)
+
+
+def taken(array: Array, at: Array) -> Array:
+    """Return elements, or rows, of an array: `array[at]`."""
+    out = np.empty((at.size, *array.shape[1:]), array.dtype)
+    for piece in pieces(at.size):
+        out[piece] = array[at[piece]]
+    return out
+
+
+def hash_in_pieces(keys: Array) -> Array:
+    """Return the hash of each key of a large array."""
+    hashed = np.empty(keys.size, np.uint64)
+    for piece in pieces(keys.size):
+        hashed[piece] = hash_keys(keys[piece])
+    return hashed
+
+
 def make_buckets(hashed: Array, more: int = 0) -> tuple[Array, np.uint64]:
     """Return `starts` and `shift` of a table for sorted hashes.
 
@@ -84,8 +112,8 @@ def make_buckets(hashed: Array, more: int = 0) -> tuple[Array, np.uint64]:
     shift = np.uint64(64 - bits)
     kind = np.int32 if hashed.size < 1 << 31 else np.int64
     starts = np.zeros((1 << bits) + 1, kind)
-    for low in range(0, hashed.size, 16 * _PIECE):
-        buckets = (hashed[low : low + 16 * _PIECE] >> shift).astype(np.int64)
+    for piece in pieces(hashed.size):
+        buckets = (hashed[piece] >> shift).view(np.int64)
         first, last = int(buckets[0]), int(buckets[-1])
         counts = np.bincount(buckets - first, minlength=last - first + 1)
         part = starts[first + 1 : last + 2]
@@ -103,15 +131,15 @@ def load_table(paths: str | Sequence[str]) -> Table:
     start = 0
     for file in files:
         for batch in file.iter_batches(_PIECE, columns=["key"]):
-            keys[start : start + batch.num_rows] = (
-                batch.column(0).to_numpy().view(np.uint64)
-            )
-            start += batch.num_rows
-    hashed = _hash_in_pieces(keys)
+            stop = start + batch.num_rows
+            keys[start:stop] = batch.column(0).to_numpy().view(np.uint64)
+            start = stop
+    hashed = hash_in_pieces(keys)
     order = np.argsort(hashed)
-    starts, shift = make_buckets(hashed[order])
+    starts, shift = make_buckets(taken(hashed, order))
     at = np.empty(count, np.int64)
-    at[order] = np.arange(count)
+    for piece in pieces(count):
+        at[order[piece]] = np.arange(piece.start, piece.stop)
     kind = files[0].schema_arrow.field("row").type
     rows = np.empty((count, kind.list_size), kind.value_type.to_pandas_dtype())
     start = 0
@@ -121,7 +149,8 @@ def load_table(paths: str | Sequence[str]) -> Table:
             values = batch.column(0).flatten().to_numpy()
             rows[at[start:stop]] = values.reshape(-1, kind.list_size)
             start = stop
-    return Table(keys[order], starts, shift, rows)
+            time.sleep(_PAUSE)
+    return Table(taken(keys, order), starts, shift, rows)
 
 
 def find_keys(table: Table, keys: Array, hashed: Array | None = None) -> Array:
@@ -205,36 +234,48 @@ def change_table(table: Table, removed: Array, keys: Array, rows: Array) -> Tabl
         keys: distinct keys, uint64[n].
         rows: their rows, of shape [n, dim].
     """
-    removed = np.setdiff1d(removed, keys)
-    parts = [removed, keys]
+    new = _in_order(keys, rows, np.zeros(keys.size, bool))
+    removed = removed[_find_in_pieces(new, removed) < 0]
+    none = np.zeros((removed.size, table.rows.shape[1]), table.rows.dtype)
     gone = np.repeat([True, False], [removed.size, keys.size])
+    changes = _in_order(
+        np.concatenate([removed, keys]), np.concatenate([none, rows]), gone
+    )
     before = table.changes
     if before is not None:
-        stays = ~np.isin(before.keys, np.concatenate(parts))
         assert before.gone is not None
-        parts.append(before.keys[stays])
-        gone = np.concatenate([gone, before.gone[stays]])
-    changed = np.concatenate(parts)
-    values = np.empty((changed.size, table.rows.shape[1]), table.rows.dtype)
-    values[: removed.size] = 0
-    values[removed.size : removed.size + keys.size] = rows
-    if before is not None:
-        values[removed.size + keys.size :] = before.rows[stays]
-    hashed = _hash_in_pieces(changed)
-    order = np.argsort(hashed)
-    starts, shift = make_buckets(hashed[order], _FEW)
-    used = starts[:-1] < starts[1:]
-    changes = Table(changed[order], starts, shift, values[order], gone[order], used)
-    if changed.size * _MERGED > table.keys.size:
+        assert changes.gone is not None
+        stays = np.flatnonzero(_find_in_pieces(changes, before.keys) < 0)
+        changes = _in_order(
+            np.concatenate([changes.keys, before.keys[stays]]),
+            np.concatenate([changes.rows, taken(before.rows, stays)]),
+            np.concatenate([changes.gone, before.gone[stays]]),
+        )
+    if changes.keys.size * _MERGED > table.keys.size:
         return _merged(table, changes)
     return table._replace(changes=changes)
+
+
+def _in_order(keys: Array, rows: Array, gone: Array) -> Table:
+    """Return changes in the order of the hashes of their keys."""
+    hashed = hash_in_pieces(keys)
+    order = np.argsort(hashed)
+    starts, shift = make_buckets(taken(hashed, order), _FEW)
+    return Table(
+        taken(keys, order),
+        starts,
+        shift,
+        taken(rows, order),
+        taken(gone, order),
+        starts[:-1] < starts[1:],
+    )
 
 
 def _merged(table: Table, changes: Table) -> Table:
     """Return a table with changes instead of its own, made in pieces."""
     assert changes.gone is not None
     size, new = table.keys.size, np.flatnonzero(~changes.gone)
-    hashes = _hash_in_pieces(changes.keys)[new]
+    hashes = hash_in_pieces(changes.keys)[new]
     at = _find_in_pieces(table, changes.keys)
     replaced = np.sort(at[at >= 0])
     count = size - replaced.size + new.size
@@ -242,8 +283,8 @@ def _merged(table: Table, changes: Table) -> Table:
     rows = np.empty((count, table.rows.shape[1]), table.rows.dtype)
     hashed = np.empty(count, np.uint64)
     end = first = 0
-    for low in range(0, max(size, 1), _PIECE):
-        high = min(low + _PIECE, size)
+    for piece in [slice(0, 0)] if not size else pieces(size):
+        low, high = piece.start, piece.stop
         old = hash_keys(table.keys[low:high])
         # The new rows whose hashes come before those of the next piece.
         last = new.size
@@ -264,22 +305,18 @@ def _merged(table: Table, changes: Table) -> Table:
             (rows[end:stop], table.rows, changes.rows),
         ):
             out[~is_new], out[is_new] = old_rows[from_old], new_rows[from_new]
+            time.sleep(_PAUSE)
         hashed[end:stop] = both[order]
         end, first = stop, last
     starts, shift = make_buckets(hashed)
     return Table(keys, starts, shift, rows)
 
 
-def _hash_in_pieces(keys: Array) -> Array:
-    parts = [hash_keys(keys[i : i + _PIECE]) for i in range(0, keys.size, _PIECE)]
-    return np.concatenate([np.empty(0, np.uint64), *parts])
-
-
 def _find_in_pieces(table: Table, keys: Array) -> Array:
-    pieces = (keys[i : i + _PIECE] for i in range(0, keys.size, _PIECE))
-    return np.concatenate(
-        [np.empty(0, np.int64), *(find_keys(table, k) for k in pieces)]
-    )
+    found = np.empty(keys.size, np.int64)
+    for piece in pieces(keys.size):
+        found[piece] = find_keys(table, keys[piece])
+    return found
 
 
 class State(NamedTuple):

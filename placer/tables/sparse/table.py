@@ -816,7 +816,9 @@ class SparseTable:
 
     def _find_again(self, keys: Array, found: FoundRows) -> Array:
         changed = self._dropped != found.dropped
-        find_again(self._storage.state, self._storage.bits, keys, found.rows, changed)
+        if changed.any() or (found.rows < 0).any():
+            storage = self._storage
+            find_again(storage.state, storage.bits, keys, found.rows, changed)
         return found.rows
 
     def _admit(
