@@ -92,7 +92,7 @@ def test_nodes_of_a_python_stream_are_killed_in_steps_and_while_they_wait(
     def watch(event: Event) -> None:
         run.events.append(event)
         if "restart 1 of 3" in getattr(event, "message", ""):
-            down.unlink()
+            down.unlink(missing_ok=True)
         failed = [e.node for e in run.events if type(e).__name__ == "Recovered"]
         if len(failed) == 4 and type(event).__name__ == "Recovered":
             write_rows(tmp_path, 17)
