@@ -99,6 +99,7 @@ class Publications:
         self._run, self._sees_folder, self._code = "", True, ""
         self._next_is_base, self._count = True, 0
         self._is_deferred = self._has_waited = False
+        self._asked_after = 0
         self._last_time = time.monotonic()
 
     def begin(self, progress: Progress | None, *, is_changed: bool) -> None:
@@ -138,12 +139,15 @@ class Publications:
     def is_time(self) -> bool:
         """Whether the control node should request a publication: the interval is over, or one
         that was due had to wait."""
+        if self._asked_after == self._execution.step:  # nothing was trained since
+            return False
         every = self.settings.every
         passed = time.monotonic() - self._last_time
         is_over = every.unit == "seconds" and passed >= every.number
         if not (is_over or self._is_deferred) or self._thread.is_writing:
             return False
         self._is_deferred, self._last_time = False, time.monotonic()
+        self._asked_after = self._execution.step
         return True
 
     def publish(

@@ -22,7 +22,9 @@ from placer.runtime.saving import publications, published_files
 
 pytestmark = pytest.mark.usefixtures("threads_watched")
 
-ALL = Options(checkpoint_every=1, checkpoint_keep=99)
+ALL = Options(checkpoint_every=1, checkpoint_keep=999)
+OFTEN = {"every": "0.001s", "keep": 999}
+NOT_SAVED = {"checkpoint_every": None, "checkpoint_keep": None}
 
 
 def run(build, folder, **options):
@@ -222,13 +224,13 @@ def test_a_run_without_publications_meets_as_often_as_before(tmp_path, monkeypat
     run_in_threads(plain, replace(ALL, checkpoint=tmp_path / "kept"))
 
 
-def test_publications_follow_an_interval_of_time_and_the_end(tmp_path, monkeypatch):
+def test_publications_follow_an_interval_of_time_and_the_end(tmp_path):
     """One that is due while files are written waits for a later step."""
-    monkeypatch.setattr(publications.Publications, "is_time", lambda publications: True)
-    built = build(tmp_path, table="counted", publish={"every": "30s"})
-    follower = run(built, tmp_path / "serving", checkpoint=tmp_path / "kept")
+    built = build(tmp_path, table="counted", publish=OFTEN, epochs=10)
+    follower = run(built, tmp_path / "serving", **NOT_SAVED)
     assert len(follower.events) > 2
-    assert follower.kinds[-1][1] == 12
+    assert follower.kinds[-1][1] == 40
+    run(built, tmp_path / "again", checkpoint=tmp_path / "kept")
     follower.check(tmp_path / "kept")
 
 
@@ -242,3 +244,18 @@ def test_a_run_that_is_stopped_publishes(tmp_path):
     result = placer.launch(built, **options)
     assert result.published == str(serving / "base-000001")
     assert load(serving).state.step == result.steps < 12
+
+
+def test_a_recorded_order_is_replayed_without_publications(tmp_path, monkeypatch):
+    more = {"table": "counted", "workers": 2, "update": "async", "epochs": 25}
+    built = build(tmp_path, **more, publish=OFTEN)
+    order, again = tmp_path / "order", tmp_path / "again"
+    first = run(built, tmp_path / "a", **NOT_SAVED, record_order=order)
+    assert len(first.events) > 1
+    monkeypatch.setattr(publications.Publications, "is_time", lambda self: False)
+    options = {"replay_order": order, "checkpoint": again, "checkpoint_every": "1h"}
+    second = run(built, tmp_path / "b", **options)
+    assert len(second.events) == 1
+    (saved,) = again.glob("step-*")
+    rows = content_of(saved)[1]
+    assert [f.states[max(f.states)][2] for f in (first, second)] == [rows, rows]
