@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from placer.compiler.placing.problem import Problem
 
@@ -17,18 +17,18 @@ def orders(problem: Problem) -> tuple[Order, ...]:
     Raises:
         ValueError: groups use each other's values in a cycle.
     """
-    found = program_order(problem), branch_order(problem), narrow_order(problem)
+    found = program_order(problem), last_order(problem), narrow_order(problem)
     return tuple(dict.fromkeys(found))
 
 
 def program_order(problem: Problem) -> Order:
     """Return the order that is nearest to the one in which groups are listed."""
-    return _by_key(problem, lambda group, _: group)
+    return _by_key(problem, lambda group: group)
 
 
-def branch_order(problem: Problem) -> Order:
-    """Return an order that completes a branch before it begins the next."""
-    return _by_key(problem, lambda group, step: (-step, group))
+def last_order(problem: Problem) -> Order:
+    """Return the order that takes, of the groups that can run, the one listed last."""
+    return _by_key(problem, lambda group: -group)
 
 
 def narrow_order(problem: Problem) -> Order:
@@ -36,29 +36,28 @@ def narrow_order(problem: Problem) -> Order:
 
     Each step takes the group, of those that can run, that adds the fewest bytes.
     """
+    flows = _forward(problem)
+    remaining = [len(targets) for _, targets, _ in flows]
     added = [0] * len(problem.groups)
-    freed: list[list[tuple[int, int]]] = [[] for _ in problem.groups]
-    for flow in _forward(problem):
-        added[flow[0]] += flow[2]
-        for target in flow[1]:
-            freed[target].append((flow[0], flow[2]))
-    remaining = {
-        (source, nbytes): len(targets) for source, targets, nbytes in _forward(problem)
-    }
+    used: list[list[int]] = [[] for _ in problem.groups]
+    for index, (source, targets, nbytes) in enumerate(flows):
+        added[source] += nbytes
+        for target in targets:
+            used[target].append(index)
     before, after = _edges(problem)
     ready = {group for group, count in enumerate(before) if not count}
     order: list[int] = []
 
     def width(group: int) -> int:
-        last = sum(each[1] for each in freed[group] if remaining[each] == 1)
+        last = sum(flows[index][2] for index in used[group] if remaining[index] == 1)
         return added[group] - last
 
     while ready:
         group = min(ready, key=lambda each: (width(each), each))
         ready.remove(group)
         order.append(group)
-        for each in freed[group]:
-            remaining[each] -= 1
+        for index in used[group]:
+            remaining[index] -= 1
         for target in after[group]:
             before[target] -= 1
             if not before[target]:
@@ -66,16 +65,11 @@ def narrow_order(problem: Problem) -> Order:
     return _complete(problem, order)
 
 
-def _by_key(problem: Problem, key: Callable[[int, int], object]) -> Order:
-    """Return the order that takes, of the groups that can run, the one of the least key.
-
-    The key is of the group and the step in which it became able to run.
-    """
+def _by_key(problem: Problem, key: Callable[[int], int]) -> Order:
+    """Return the order that takes, of the groups that can run, the one of the least key."""
     before, after = _edges(problem)
-    ready: list[tuple[object, int]] = []
-    for group, count in enumerate(before):
-        if not count:
-            heappush(ready, (key(group, 0), group))
+    ready = [(key(group), group) for group, count in enumerate(before) if not count]
+    heapify(ready)
     order: list[int] = []
     while ready:
         _, group = heappop(ready)
@@ -83,7 +77,7 @@ def _by_key(problem: Problem, key: Callable[[int, int], object]) -> Order:
         for target in after[group]:
             before[target] -= 1
             if not before[target]:
-                heappush(ready, (key(target, len(order)), target))
+                heappush(ready, (key(target), target))
     return _complete(problem, order)
 
 
@@ -96,25 +90,22 @@ def _complete(problem: Problem, order: list[int]) -> Order:
 
 
 def _forward(problem: Problem) -> list[tuple[int, tuple[int, ...], int]]:
-    """Return the source, the other targets and the bytes of each forward flow."""
+    """Return the source, the targets that come after it and the bytes of each flow."""
+    pairs = {*problem.edges}
     found = []
     for flow in problem.flows:
-        targets = tuple(sorted({*flow.targets} - {flow.source}))
-        if targets and not flow.is_backward:
+        after = {each for each in flow.targets if (flow.source, each) in pairs}
+        if targets := tuple(sorted(after - {flow.source})):
             found.append((flow.source, targets, flow.nbytes))
     return found
 
 
 def _edges(problem: Problem) -> tuple[list[int], list[list[int]]]:
     """Return how many groups are before each, and which are after it."""
-    pairs = {
-        (source, target)
-        for source, targets, _ in _forward(problem)
-        for target in targets
-    }
     before = [0] * len(problem.groups)
     after: list[list[int]] = [[] for _ in problem.groups]
-    for source, target in sorted(pairs):
-        before[target] += 1
-        after[source].append(target)
+    for source, target in sorted({*problem.edges}):
+        if source != target:
+            before[target] += 1
+            after[source].append(target)
     return before, after

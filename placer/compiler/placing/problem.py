@@ -47,13 +47,11 @@ class Flow:
 
     Attributes:
         nbytes: the bytes of a microbatch. A device sends or receives a value only once.
-        is_backward: whether it is a gradient, which flows against the order of groups.
     """
 
     source: int
     targets: tuple[int, ...]
     nbytes: int
-    is_backward: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,31 +95,38 @@ class Problem:
     """Everything that a search of places knows.
 
     Attributes:
-        groups: the groups in program order. A group need not follow the groups whose values
-            it uses; `program_order` moves it.
-        replicas: the numbers of devices that may share a stage. They divide the rows of a
-            microbatch.
+        groups: the groups in program order.
+        flows: the values that groups send, if they are at different places.
+        edges: pairs of groups, of which the first must not be in a later stage. A gradient
+            flows against an edge.
+        replicas: the numbers of devices that may share a stage.
         microbatches: the number of microbatches of a step.
         call: nanoseconds that a microbatch costs each stage, whatever runs there.
         holds_all: whether a stage holds the activations of all microbatches, as in the
             schedule gpipe. In 1f1b it holds one more than the stages after it.
+        in_rounds: whether replicas take whole microbatches in turn, and exchange gradients
+            after each round (PipeDream). Otherwise they divide the rows, and exchange
+            gradients once in a step.
     """
 
     groups: Sequence[Group]
     flows: Sequence[Flow]
+    edges: Sequence[tuple[int, int]]
     devices: Sequence[Devices]
-    link: Link = Link()  # noqa: RUF009
+    link: Link = Link()
     replicas: tuple[int, ...] = (1,)
     microbatches: int = 1
     call: int = 0
     holds_all: bool = False
+    in_rounds: bool = False
 
-    def exchange(self, parameters: int, replicas: int) -> int:
-        """Return the nanoseconds in which a replica exchanges gradients, once in a step.
+    def exchanges(self, parameters: int, replicas: int) -> int:
+        """Return the nanoseconds of a step in which a replica exchanges gradients.
 
         Each sends, and receives, all bytes but its own share twice: a sum, and its result.
         """
         if replicas == 1 or not parameters:
             return 0
         share = -(-2 * (replicas - 1) * parameters // replicas)
-        return 2 * (self.link.time(share) + (2 * replicas - 3) * self.link.per_message)
+        once = 2 * (self.link.time(share) + (2 * replicas - 3) * self.link.per_message)
+        return -(-self.microbatches * once // replicas) if self.in_rounds else once
