@@ -23,7 +23,7 @@ from placer.compiler.placing.problem import (
     Link,
     Problem,
 )
-from tests.support.data_sets import FOLDER
+from support.data_sets import FOLDER
 
 FILE = FOLDER / "placing.tar.gz"
 GRAPHS = (

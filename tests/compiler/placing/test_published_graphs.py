@@ -6,18 +6,18 @@ from bisect import bisect_left
 from itertools import accumulate, pairwise
 
 import pytest
+from support.placing_graphs import (
+    GRAPHS,
+    expected,
+    pipedream_profile,
+    published_graph,
+)
 
 from placer.compiler.placing.bounds import least_load
 from placer.compiler.placing.candidates import Candidate, candidates
 from placer.compiler.placing.loads import Loads
 from placer.compiler.placing.orders import program_order
 from placer.compiler.placing.problem import Problem
-from tests.support.placing_graphs import (
-    GRAPHS,
-    expected,
-    pipedream_profile,
-    published_graph,
-)
 
 MILLISECOND = 1_000_000
 KNOWN = {
