@@ -21,7 +21,7 @@ def least_load(problem: Problem) -> int:
         ValueError: a group can run on none of the kinds.
     """
     counts = {each.kind: each.count for each in problem.devices if each.count}
-    calls = problem.microbatches * problem.call
+    calls = problem.microbatches * problem.call + problem.update
     largest = max(
         (_least_time(problem, group, counts) for group in problem.groups), default=0
     )

@@ -62,6 +62,8 @@ def candidates(problem: Problem) -> tuple[Candidate, ...]:
         >>> candidates(problem)[0].stages
         (Stage(first=0, end=3, kind='cpu', replicas=1),)
     """
+    if not problem.groups:
+        return ()
     found: dict[object, Candidate] = {}
     for order in orders(problem):
         loads = Loads(problem, order)
@@ -70,6 +72,41 @@ def candidates(problem: Problem) -> tuple[Candidate, ...]:
             candidate = evaluate(loads, stages)
             found.setdefault(_content(candidate), candidate)
     return tuple(sorted(found.values(), key=lambda each: _key(problem, each)))
+
+
+def choose(
+    found: Sequence[Candidate], count: int = 8, alike: int = 3
+) -> list[Candidate]:
+    """Return candidates to look at closely, the best first.
+
+    The best on one device is always among them, and the best that is data parallel on the
+    most devices. Of those with the same numbers of replicas, the best `alike` come before
+    others of a longer step: the formula cannot tell close ones apart.
+
+    Args:
+        found: candidates from the shortest step to the longest.
+        count: how many are returned at most.
+        alike: how many with the same numbers of replicas come before others.
+    """
+    single = [each for each in found if len(each.stages) == 1]
+    most = max((each.devices for each in single), default=0)
+    wanted: dict[Candidate, None] = {}
+    for number in 1, most:
+        wanted.update(dict.fromkeys([e for e in single if e.devices == number][:1]))
+    number_of: dict[object, int] = {}
+    others: list[Candidate] = []
+    for candidate in found:
+        shape = tuple((stage.kind, stage.replicas) for stage in candidate.stages)
+        number_of[shape] = number_of.get(shape, 0) + 1
+        if candidate in wanted:
+            continue
+        if number_of[shape] <= alike and len(wanted) < count:
+            wanted[candidate] = None
+        else:
+            others.append(candidate)
+    for candidate in others[: max(0, count - len(wanted))]:
+        wanted[candidate] = None
+    return [candidate for candidate in found if candidate in wanted]
 
 
 def _cuts(loads: Loads) -> list[Stages]:

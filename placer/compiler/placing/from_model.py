@@ -83,6 +83,7 @@ def problem_of(
     *,
     link: Link,
     call: int = 0,
+    update: int = 0,
     kind: str | None = None,
 ) -> ModelProblem:
     """Return the problem of placing the free groups of a model.
@@ -96,6 +97,7 @@ def problem_of(
         times: returns the times of a group.
         link: the cost of messages between nodes.
         call: nanoseconds that a microbatch costs each node, whatever runs there.
+        update: nanoseconds that a step costs each node that updates parameters.
         kind: the kind of the nodes to choose; by default the first that is not `ps`.
 
     Raises:
@@ -105,8 +107,11 @@ def problem_of(
     graph = train(differentiate(model.graph))
     cluster = graph.cluster
     nodes = cluster.default if kind is None else cluster.kind(kind)
-    device = cluster.complete(Place(nodes.name)).device
+    place = cluster.complete(Place(nodes.name))
+    device = place.device
     assert device is not None
+    # The devices of a node divide rows, but each has a copy of the parameters.
+    shares = len(cluster.device_ids(place))
     free = [group for group in groups if group.is_free]
     rows = graph.batch // graph.microbatches
     works, index = _works(graph, free, rows)
@@ -123,7 +128,7 @@ def problem_of(
                 {nodes.name: of_group.backward},
                 of_group.once + moved,
                 *near[number],
-                _held(graph, work, rows),
+                -(-_held(graph, work, rows) // shares),
             )
         )
     flows = _flows(graph, works, index, rows)
@@ -139,6 +144,7 @@ def problem_of(
         tuple(r for r in range(1, nodes.count + 1) if rows % r == 0),
         graph.microbatches,
         call,
+        update if any(group.parameters for group in made) else 0,
         holds_all=model.settings.train.schedule != "1f1b",
     )
     return _join_small(ModelProblem(problem, tuple(g.ops for g in free), nodes.name))

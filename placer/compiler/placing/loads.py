@@ -58,7 +58,7 @@ class Loads:
 
     def fixed(self, first: int, end: int, replicas: int) -> int:
         """Return the part of a load that is spent once in a step."""
-        once = self._once[end] - self._once[first]
+        once = self._once[end] - self._once[first] + self.problem.update
         parameters = self._parameters[end] - self._parameters[first]
         return once + self.problem.exchanges(parameters, replicas)
 
@@ -95,6 +95,7 @@ class Loads:
         computed = [
             -(-count * (value - start) // replicas)
             + count * problem.call
+            + problem.update
             + step
             - start_once
             for value, step in zip(work[begin], once[begin], strict=True)

@@ -102,6 +102,7 @@ class Problem:
         replicas: the numbers of devices that may share a stage.
         microbatches: the number of microbatches of a step.
         call: nanoseconds that a microbatch costs each stage, whatever runs there.
+        update: nanoseconds that a step costs each stage, whatever runs there.
         holds_all: whether a stage holds the activations of all microbatches, as in the
             schedule gpipe. In 1f1b it holds one more than the stages after it.
         in_rounds: whether replicas take whole microbatches in turn, and exchange gradients
@@ -117,6 +118,7 @@ class Problem:
     replicas: tuple[int, ...] = (1,)
     microbatches: int = 1
     call: int = 0
+    update: int = 0
     holds_all: bool = False
     in_rounds: bool = False
 

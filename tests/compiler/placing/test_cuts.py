@@ -54,6 +54,7 @@ def problems(draw: st.DrawFn) -> Problem:
         draw(st.sampled_from([(1,), (1, 2), (1, 2, 3)])),
         draw(st.integers(1, 4)),
         draw(TIMES),
+        draw(TIMES),
         draw(st.booleans()),
         draw(st.booleans()),
     )
@@ -174,7 +175,7 @@ def _by_hand(
     groups = [problem.groups[each] for each in inside]
     count, link = problem.microbatches, problem.link
     work = sum(group.time(devices.kind) for group in groups)
-    computed = -(-count * work // replicas) + count * problem.call
+    computed = -(-count * work // replicas) + count * problem.call + problem.update
     computed += sum(group.once for group in groups)
     crossing = [
         flow

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from support.placing_cases import spec_problem
+from support.placing_cases import LINK, spec_problem
+from support.plain.specs import SPECS
 
+from placer.compiler.frontend.python.read import read_model
+from placer.compiler.placing.from_model import Times, Work, problem_of
+from placer.compiler.placing.groups import movable_groups
 from placer.compiler.placing.problem import Flow
 
 FLOAT = 4
@@ -41,11 +45,21 @@ def test_an_op_that_only_reshapes_joins_its_producer() -> None:
     assert ("pixels", "picture") in found.ops
 
 
-def test_values_outside_of_a_step_take_no_time() -> None:
-    _, found = spec_problem("mlp_pipeline")
-    (number,) = (i for i, ops in enumerate(found.ops) if "probability" in ops)
-    assert found.problem.groups[number].name == "logits"
-    assert not any("probability" in each.targets for each in found.problem.flows)
+def test_ops_outside_of_a_step_take_no_time() -> None:
+    model = read_model(SPECS / "mlp_pipeline.yaml")
+    works: dict[str, Work] = {}
+
+    def times(work: Work, device: str) -> Times:
+        assert device == "cpu"
+        works[work.group] = work
+        return Times(0)
+
+    groups = movable_groups(model.graph)
+    problem_of(model, groups, times, link=LINK)
+    assert not works["probability"].forward
+    assert [op.name for op in works["h2"].forward] == ["h2"]
+    assert [op.kind for op in works["h2"].backward] == ["fc.grad"]
+    assert [op.operands[0] for op in works["h2"].updates] == ["h2.w", "h2.b"]
 
 
 def test_replicas_divide_the_rows_of_a_microbatch() -> None:
