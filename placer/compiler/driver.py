@@ -212,21 +212,8 @@ def compile_in_memory(
             spec = publishing_model(spec)
         check_publishes(spec)
         refuse_at_import("placer.compile", spec.folder, spec.modules)
-        calls = [op for op in spec.graph.ops if calls_user_code(op)]
-        optimizers = optax_optimizers(spec.graph)
-        if not code and (calls or optimizers):
-            raise _no_code_errors([*calls, *optimizers])
-        # Tracing imports JAX, which the rest of the compiler does not need.
-        if calls:
-            from placer.compiler.tracing.calls import complete_calls
-
-            spec = complete_calls(spec)
-        if optimizers:
-            from placer.compiler.tracing.optimizers import describe_optimizers
-
-            spec = describe_optimizers(spec)
-        spec = name_classes(limit_inputs(spec))
-        spec, lowered, tables = _lower_to_tables(spec, after_pass)
+        spec = complete_model(spec, code=code)
+        spec, lowered, tables = lower_to_tables(spec, after_pass)
         weights = read_weight_files(spec)
         arguments = None
         if isinstance(given, str | Path) and not single_process:
@@ -240,6 +227,34 @@ def compile_in_memory(
     for text in warnings:
         warn_at_caller(text, SpecWarning)
     return compiled
+
+
+def complete_model(model: Model, *, code: bool = True) -> Model:
+    """Return a model with all that passes need and the front end does not know: the blocks
+    of traced functions, the state of optax optimizers, the ranges of inputs and classes.
+
+    Args:
+        model: a model of a front end.
+        code: whether functions of the user may run. If False, a model that needs them is
+            an error.
+
+    Raises:
+        SpecError: a function of the user has a mistake, or may not run.
+    """
+    calls = [op for op in model.graph.ops if calls_user_code(op)]
+    optimizers = optax_optimizers(model.graph)
+    if not code and (calls or optimizers):
+        raise _no_code_errors([*calls, *optimizers])
+    # Tracing imports JAX, which the rest of the compiler does not need.
+    if calls:
+        from placer.compiler.tracing.calls import complete_calls
+
+        model = complete_calls(model)
+    if optimizers:
+        from placer.compiler.tracing.optimizers import describe_optimizers
+
+        model = describe_optimizers(model)
+    return name_classes(limit_inputs(model))
 
 
 def compile_prediction(build: Path) -> CompiledBuild:
@@ -287,8 +302,8 @@ _Tables = Mapping[str, tuple[Table, ...]]
 """The tables of each node."""
 
 
-def _lower_to_tables(
-    model: Model, observe: PassObserver | None
+def lower_to_tables(
+    model: Model, observe: PassObserver | None = None
 ) -> tuple[Model, LoweredModel, _Tables]:
     """Run all passes and plan the tables.
 
