@@ -175,10 +175,12 @@ def compile_in_memory(
     outputs: Sequence[str] | None = None,
     code: bool = True,
     after_pass: PassObserver | None = None,
+    change_step: Callable[[Graph], Graph] | None = None,
 ) -> CompiledBuild:
     """Compile a spec as `compile` does, but write nothing.
 
-    Warnings point at the caller of the calling function.
+    Warnings point at the caller of the calling function. `change_step` is called with the
+    graph of a training step after the last pass, and returns the graph to emit.
     """
     refuse_in_node("placer.compile")
     if nodes and single_process:
@@ -218,6 +220,8 @@ def compile_in_memory(
             spec = describe_optimizers(spec)
         spec = name_classes(limit_inputs(spec))
         spec, lowered, tables = _lower_to_tables(spec, after_pass)
+        if change_step is not None:
+            lowered = lowered._replace(step=change_step(lowered.step))
         weights = read_weight_files(spec)
         arguments = None
         if isinstance(given, str | Path) and not single_process:

@@ -186,10 +186,10 @@ def measured_costs(entries: Mapping[str, Sequence[Sample]], machine: Machine) ->
     )
 
 
-def quantile_sample(size: int, seconds: Sequence[float], flops: int = 0) -> Sample:
-    """Return the sample of measured CPU times, rounded to microseconds."""
-    ordered, last = sorted(seconds), len(seconds) - 1
-    us = [max(0, round(1e6 * ordered[(last * q + 50) // 100])) for q in QUANTILES]
+def quantile_sample(size: int, times: Sequence[float], flops: int = 0) -> Sample:
+    """Return the sample of measured nanoseconds, rounded to microseconds."""
+    ordered, last = sorted(times), len(times) - 1
+    us = [round(ordered[(last * q + 50) // 100] / 1_000) for q in QUANTILES]
     return Sample(size, (us[0], us[1], us[2], us[3], us[4]), flops)
 
 
@@ -288,7 +288,7 @@ DECLARED: Final = Costs(
         "call: arguments in host memory": _constant(0, 1_000),
         "call: arguments on a device": _constant(0, 1_000),
         "call: results": _constant(0, 1_000),
-        "elementwise": _constant(10, 1.0),
+        "elementwise": _constant(0, 1.0),
         "other call": _constant(20),
         "read": _constant(175),
         "record": _constant(43),

@@ -36,8 +36,8 @@ class Piece(NamedTuple):
     Attributes:
         group: the name of the group.
         name: the name of its entry in a cost file.
-        parts: the names of the entries of its forward ops and of its gradients, if it has
-            both: a cost file may have these instead.
+        parts: the entries that a cost file may have instead: those of its forward ops and
+            of its gradients, or those of its single ops.
         rows: the rows of the run; 1 if no operand has rows.
         flops: the declared FLOPs of the run.
         ops: the number of ops.
@@ -45,7 +45,7 @@ class Piece(NamedTuple):
 
     group: str
     name: str
-    parts: tuple[str, ...]
+    parts: tuple[tuple[str, ...], ...]
     rows: int
     flops: int
     ops: int
@@ -124,14 +124,15 @@ def _piece(
         [op for op in ops if op.is_gradient == is_gradient]
         for is_gradient in (False, True)
     ]
-    parts = [f"{device} {_text(graph, half)}" for half in halves if half]
+    texts = [f"{device} {_text(graph, half)}" for half in halves if half]
+    single = [f"{device} {_text(graph, (op,))}" for op in ops]
     rows = max(
         (task_rows(graph, op, node) for op in ops if _has_rows(graph, op)), default=1
     )
     return Piece(
         group,
         f"{device} {_text(graph, ops)}",
-        tuple(parts) if len(parts) > 1 else (),
+        (tuple(texts), tuple(single)),
         -(-rows // len(devices)),
         sum(task_cost(graph, op, node, known) for op in ops) // len(devices),
         len(ops),

@@ -12,18 +12,17 @@ from math import prod
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from placer.compiler.graph.flops import FlopsCache
 from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.keyed import count_keys, is_keyed
 from placer.compiler.graph.structural_ops import is_update
 from placer.compiler.placing.costs import NOTHING, Costs, Times, add
+from placer.compiler.placing.functions import Functions, count_arrays
 from placer.compiler.placing.messages import Message, messages_of
-from placer.compiler.placing.pieces import elementwise_elements, pieces_of
 from placer.compiler.schedule.schedule import Schedule, ScheduledTask
 from placer.compiler.schedule.tasks import Task, split_into_tasks
 from placer.compiler.schedule.units import LoweredGraph, Unit
 from placer.place.node_kinds import NodeId
-from placer.place.types import ResidualType, TensorType
+from placer.place.types import TensorType
 
 Kind = Literal["compute", "sums", "messages", "calls"]
 """What a node is busy with: ops and updates, sums over microbatches, messages and copies, and
@@ -87,20 +86,18 @@ def step_items(
     Example:
         items = step_items(LoweredGraph(step, step.batch, "step"), schedule, costs)
     """
-    writer = _Writer(step, costs, groups)
+    writer = _Writer(step, costs, Functions(step.graph, costs, groups))
     items: dict[str, Sequence[Item]] = {}
     for node in step.graph.cluster.all_nodes():
         items[node] = tuple(writer.items_on(node, schedule.tasks.get(node, ())))
-    return StepItems(items, tuple(sorted(writer.missing)))
+    return StepItems(items, tuple(sorted(writer.functions.missing)))
 
 
 @dataclass
 class _Writer:
     step: LoweredGraph
     costs: Costs
-    groups: Mapping[str, str]
-    missing: set[str] = field(default_factory=set)
-    _known: FlopsCache = field(default_factory=FlopsCache)
+    functions: Functions
     _messages: dict[int, tuple[Message, ...]] = field(default_factory=dict)
     _of_unit: dict[tuple[int, bool], Item | None] = field(default_factory=dict)
     """The item of each computed unit, by `id` and whether it is of the class's first node."""
@@ -181,56 +178,13 @@ class _Writer:
         elif not structure.aliases and first.kind not in ("sparse_table", "delta"):
             yield self._call("other call", 1, first.kind)
 
-    # Jitted functions.
-
     def _function(self, node: str, unit: Unit) -> Item | None:
         """Return the item of a jitted function; None if nothing is computed."""
-        graph, costs = self.graph, self.costs
-        if not unit.outputs or all(op.kind == "constant" for op in unit.ops):
+        times = self.functions.times_of(unit, node)
+        if times is None:
             return None
-        pieces = pieces_of(graph, unit.ops, node, self.groups, self._known)
-        elements = elementwise_elements(graph, unit.ops, node)
-        if not pieces and not elements:
-            return None
-        compute = [costs.times("elementwise", elements)] if elements else []
-        for piece in pieces:
-            names = [n for n in (piece.name, *piece.parts) if costs.has(n)]
-            if piece.name in names:
-                compute.append(costs.times(piece.name, piece.rows))
-            elif names == [*piece.parts] and names:
-                compute += [costs.times(name, piece.rows) for name in names]
-            else:
-                compute.append(costs.of_flops(piece.flops, piece.ops))
-                if costs.machine is not None:
-                    self.missing.add(piece.group)
-        calls = [costs.times("call", 1)]
-        on_host, on_device = self._count_inputs(unit.inputs)
-        for entry, count in (
-            ("call: arguments in host memory", on_host),
-            ("call: arguments on a device", on_device),
-            ("call: results", self._count_arrays(unit.outputs)),
-        ):
-            calls.append(costs.times(entry, count))
-        name = ", ".join(dict.fromkeys(piece.group for piece in pieces))
-        return Item(name, {"compute": add(*compute), "calls": add(*calls)})
-
-    def _count_inputs(self, names: Iterable[str]) -> tuple[int, int]:
-        """Return how many arrays of a function are in host memory, and on devices."""
-        on_host = on_device = 0
-        for name in names:
-            op = self.graph.producers[name]
-            count = self._count_arrays((name,))
-            if op.is_computed or op.structure.copies:
-                on_device += count
-            else:
-                on_host += count
-        return on_host, on_device
-
-    def _count_arrays(self, names: Iterable[str]) -> int:
-        types = (self.graph.values[name].type for name in names)
-        return sum(
-            len(each.parts) if isinstance(each, ResidualType) else 1 for each in types
-        )
+        busy: dict[Kind, Times] = {"compute": times.compute, "calls": times.call}
+        return Item(", ".join(times.groups), busy)
 
     # Calls of the node.
 
@@ -253,7 +207,9 @@ class _Writer:
         if not microbatch:  # the first values are stored
             return self._call("other call", 1, "sum_microbatches", "sums")
         times = add(
-            self.costs.times("sum of microbatches: arrays", self._count_arrays(names)),
+            self.costs.times(
+                "sum of microbatches: arrays", count_arrays(self.graph, names)
+            ),
             self.costs.times(
                 "sum of microbatches: bytes", self._bytes(node, names, microbatch)
             ),
