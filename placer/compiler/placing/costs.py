@@ -117,6 +117,11 @@ class Costs:
             times = self._known[key] = _at_size(samples, size)
         return times
 
+    def entry_of_update(self, rule: str) -> str:
+        """Return the entry of the updates of a rule."""
+        entry = f"update {rule}"
+        return entry if self.has(entry) else "update"
+
     def of_flops(self, flops: int, ops: int) -> Times:
         """Return the times of a piece without an entry, by its declared FLOPs."""
         return (self.per_mflop * flops // 1_000_000 + self.per_op * ops,) * STEPS
@@ -231,7 +236,7 @@ def _median_rate(entries: Mapping[str, Sequence[Sample]]) -> int:
         1_000 * sample.us[2] * 1_000_000 // sample.flops
         for samples in entries.values()
         for sample in samples
-        if sample.flops
+        if sample.flops and sample.us[2]  # others take less than half a microsecond
     ]
     return median_low(rates) if rates else DECLARED.per_mflop
 

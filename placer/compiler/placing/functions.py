@@ -38,19 +38,20 @@ class Functions:
         groups: the group of each forward op by name; an op that is missing is a group of
             its own.
         missing: the groups so far that had no entry in the cost file.
+        known: the known FLOPs.
     """
 
     graph: Graph
     costs: Costs
     groups: Mapping[str, str]
     missing: set[str] = field(default_factory=set)
-    _known: FlopsCache = field(default_factory=FlopsCache)
+    known: FlopsCache = field(default_factory=FlopsCache)
 
     def times_of(self, unit: Unit, node: str) -> FunctionTimes | None:
         """Return the times of a computed unit on a node; None if it needs no function."""
         if not unit.outputs or all(op.kind == "constant" for op in unit.ops):
             return None
-        pieces = pieces_of(self.graph, unit.ops, node, self.groups, self._known)
+        pieces = pieces_of(self.graph, unit.ops, node, self.groups, self.known)
         elements = elementwise_elements(self.graph, unit.ops, node)
         if not pieces and not elements:
             return None

@@ -50,6 +50,15 @@ class Piece(NamedTuple):
     flops: int
     ops: int
 
+    def on(self, device: str) -> Piece:
+        """Return the piece on another kind of device."""
+
+        def renamed(name: str) -> str:
+            return f"{device} {name.partition(' ')[2]}"
+
+        parts = tuple([tuple(map(renamed, names)) for names in self.parts])
+        return self._replace(name=renamed(self.name), parts=parts)
+
 
 def pieces_of(
     graph: Graph,

@@ -219,9 +219,7 @@ class _Writer:
     def _update(self, node: str, op: Op, updated: set[int]) -> Item:
         """Return the update of one parameter; the first of a table also has its base."""
         graph = self.graph
-        entry = f"update {op.kind}"
-        if not self.costs.has(entry):
-            entry = "update"
+        entry = self.costs.entry_of_update(op.kind)
         name = op.operands[1]
         kind = graph.tensor_type(op.operands[0])
         if kind.is_keyed:
