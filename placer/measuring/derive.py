@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median, median_low
+from statistics import mean, median, median_low
 from typing import Final
 
 from placer.compiler.graph.flops import FlopsCache
@@ -176,14 +176,11 @@ class Derivation:
             self.entries[entry].append(quantile_sample(size, times))
 
     def _add_rows_by_key(self) -> None:
-        names = (
-            "distinct_keys",
-            "distributed_lookup_table",
-            "sum_by_key",
-            "update_rows",
-        )
-        times = [t for name in names for t in self.coarse_times.times.get(name, ())]
-        self._add_constant("rows by key", times, self._unwaited)
+        names = "distinct_keys", "distributed_lookup_table", "sum_by_key"
+        of_calls = [self.coarse_times.times.get(name, ()) for name in names]
+        medians = [median(times) for times in of_calls if times]
+        if medians:
+            self._add_constant("rows by key", [mean(medians)], self._unwaited)
 
     # Pieces.
 
