@@ -181,10 +181,13 @@ def compile_in_memory(
     code: bool = True,
     publish: bool = False,
     after_pass: PassObserver | None = None,
+    change_step: Callable[[Graph], Graph] | None = None,
 ) -> CompiledBuild:
     """Compile a spec as `compile` does, but write nothing.
 
-    With `publish`, the run publishes even if the spec has no `train.publish`. Warnings point at the caller of the calling function.
+    With `publish`, the run publishes even if the spec has no `train.publish`. `change_step` is
+    called with the graph of a training step after the last pass, and returns the graph to emit.
+    Warnings point at the caller of the calling function.
     """
     refuse_in_node("placer.compile")
     if nodes and single_process:
@@ -214,6 +217,8 @@ def compile_in_memory(
         refuse_at_import("placer.compile", spec.folder, spec.modules)
         spec = complete_model(spec, code=code)
         spec, lowered, tables = lower_to_tables(spec, after_pass)
+        if change_step is not None:
+            lowered = lowered._replace(step=change_step(lowered.step))
         weights = read_weight_files(spec)
         arguments = None
         if isinstance(given, str | Path) and not single_process:

@@ -76,7 +76,7 @@ def print_use(op: Op) -> str:
     """Return the text of an op after the `=`: kind, operands, attributes and place."""
     text = f"{op.kind}({', '.join('%' + name for name in op.operands)})"
     if op.attrs:
-        text += " " + _format_attr(op.attrs)
+        text += " " + print_attribute(op.attrs)
     if op.place is not None:
         text += f" @{op.place}"
     return text
@@ -94,7 +94,8 @@ def _format_value(value: Value) -> str:
     return f"%{value.name}: {value.type}{f' {layout}' if layout else ''}"
 
 
-def _format_attr(term: Any) -> str:
+def print_attribute(term: Any) -> str:
+    """Return the value of an attribute as text."""
     if term is None or isinstance(term, bool):
         return str(term).lower()
     if isinstance(term, int | Place):
@@ -102,17 +103,17 @@ def _format_attr(term: Any) -> str:
     if isinstance(term, float):
         return _format_float(term)
     if isinstance(term, Settings):
-        return _format_attr(to_text(term))
+        return print_attribute(to_text(term))
     if isinstance(term, str):
         plain = _WORD.match(term) and term not in RESERVED and term not in _NUMBERS
         return term if plain else json.dumps(term)
     if isinstance(term, Struct):
-        return _format_attr(to_builtins(term))
+        return print_attribute(to_builtins(term))
     if isinstance(term, Mapping):
-        pairs = ", ".join(f"{k} = {_format_attr(v)}" for k, v in term.items())
+        pairs = ", ".join(f"{k} = {print_attribute(v)}" for k, v in term.items())
         return f"{{{pairs}}}"
     if isinstance(term, tuple | list):
-        return "[" + ", ".join(map(_format_attr, term)) + "]"
+        return "[" + ", ".join(map(print_attribute, term)) + "]"
     raise TypeError(f"an attribute cannot be a {type(term).__name__}")
 
 

@@ -257,6 +257,11 @@ def task_cost(graph: Graph, op: Op, node: str, known: FlopsCache) -> int:
     A run covers the first and largest microbatch, or the whole batch if the op runs once
     a step.
     """
+    return op_flops(graph, op, task_rows(graph, op, node), known)
+
+
+def task_rows(graph: Graph, op: Op, node: str) -> int:
+    """Return the rows of one run of an op on a node, as `task_cost` counts them."""
     rows = graph.batch
     if _is_split(graph, op):
         nodes = graph.nodes(op)
@@ -264,7 +269,7 @@ def task_cost(graph: Graph, op: Op, node: str, known: FlopsCache) -> int:
     if graph.is_repeated(op) and _differs(graph, op):
         low, high = part_range(rows, 0, graph.microbatches)
         rows = high - low
-    return op_flops(graph, op, rows, known)
+    return rows
 
 
 def _is_split(graph: Graph, op: Op) -> bool:

@@ -1,0 +1,34 @@
+"""Splits the functions of a lowered step so that each computes one piece."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.placing.pieces import group_of, is_timed
+
+
+def split_groups(graph: Graph, groups: Mapping[str, str]) -> Graph:
+    """Return the graph of a step in which each function is of one movable group.
+
+    A function has the forward ops of a group, or its gradients, or both if nothing is
+    between them. Ops without a group stay with the op before them. The results do not
+    change.
+
+    Args:
+        graph: the graph of a step after the last pass, for one process.
+        groups: the group of each forward op by name; an op that is missing is a group of
+            its own.
+    """
+    ops: list[Op] = []
+    number, last = 0, ""
+    for op in graph.ops:
+        if op.is_computed:
+            group = group_of(graph, op, groups) if is_timed(op) else ""
+            if group and group != last:
+                # The first has the level of the reads before it.
+                number, last = number + bool(last), group
+        if "segment" in op.attrs:  # also other ops in the loop over microbatches
+            op = op.with_attrs(segment=number)
+        ops.append(op)
+    return graph.with_ops(ops)

@@ -1,0 +1,1 @@
+"""Measures the costs of a spec on this machine, for `placer place --measure`."""
