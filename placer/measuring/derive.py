@@ -158,7 +158,7 @@ class Derivation:
         self._add_rows_by_key()
 
     def _add_updates(self) -> None:
-        """Add the update of all parameters, beside that of a small block."""
+        """Add the update of all parameters, next to that of a small block."""
         elements: dict[str, int] = {}
         graph = self.coarse.step.graph
         for op in graph.ops:

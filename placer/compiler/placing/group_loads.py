@@ -87,7 +87,7 @@ def group_loads(
 
 
 def fixed_loads(costs: Costs, rule: str) -> FixedLoads:
-    """Return the loads beside those of groups; `rule` is that of the optimizer."""
+    """Return the loads next to those of groups; `rule` is that of the optimizer."""
     ends = "send", "receive"
     small = sum(_middle(costs.times(end, 0)) for end in ends)
     large = sum(_middle(costs.times(end, 1_000_000)) for end in ends)

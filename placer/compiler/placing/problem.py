@@ -56,7 +56,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """Equal devices, each of which runs at most one stage.
+    """Equal devices. Each runs at most one stage.
 
     Attributes:
         memory: the bytes of one device; None if there is no limit.
@@ -97,7 +97,7 @@ class Problem:
     Attributes:
         groups: the groups in program order.
         flows: the values that groups send, if they are at different places.
-        edges: pairs of groups, of which the first must not be in a later stage. A gradient
+        edges: pairs of groups. The first must not be in a later stage. A gradient
             flows against an edge.
         replicas: the numbers of devices that may share a stage.
         microbatches: the number of microbatches of a step.

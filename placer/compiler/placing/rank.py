@@ -1,4 +1,4 @@
-"""Ranks placements by their predicted step, of which close ones count as equal."""
+"""Ranks placements by their predicted step. Steps of nearly equal time count as equal."""
 
 from __future__ import annotations
 
