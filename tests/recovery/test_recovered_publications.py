@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from support.faulty_runs import Fault, Run, check_undisturbed, make_faulty
-from support.published import Follower, build_published
+from support.published import TABLES, Follower, build_published
 
 from placer.publishing.served import load
 from placer.runtime.control.events import Event
@@ -41,3 +43,31 @@ def test_a_reader_follows_a_run_whose_nodes_are_killed(tmp_path, every):
     assert numbers == [*range(1, len(numbers) + 1)]
     assert run.result.published == follower.events[-1].path
     assert load(serving).state.step == 12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", TABLES)
+def test_a_reader_follows_fifty_publications_with_random_kills(tmp_path, table):
+    """Some publications become bases, and old ones go meanwhile."""
+    draw = random.Random(table)
+    publish = {"every": 1, "base": 7, "keep": 2}
+    built = build_published(
+        tmp_path, table=table, workers=2, publish=publish, epochs=15
+    )
+    faulty = make_faulty(built, checkpoint_keep=99, restarts=99)
+    whole = faulty.run(publish=tmp_path / "whole")
+    nodes = ("worker:0", "worker:1", "ps:0", "ps:1")
+    faulty.prepare(
+        Fault(draw.choice(nodes), f"step {step}, call {draw.randint(1, 4)}")
+        for step in draw.sample(range(2, 60), 10)
+    )
+    run, follower = Run(), Follower(tmp_path / "serving")
+
+    def watch(event: Event) -> None:
+        run.events.append(event)
+        follower(event)
+
+    faulty.go_on(run, watch=watch, publish=follower.folder)
+    check_undisturbed(run, whole, restarts=None)
+    assert len(follower.events) >= 50
+    follower.check(faulty.files / "checkpoints")
