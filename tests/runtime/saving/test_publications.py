@@ -228,7 +228,7 @@ def test_publications_follow_an_interval_of_time_and_the_end(tmp_path):
     """One that is due while files are written waits for a later step."""
     built = build(tmp_path, table="counted", publish=OFTEN, epochs=10)
     follower = run(built, tmp_path / "serving", **NOT_SAVED)
-    assert len(follower.events) > 2
+    assert len(follower.events) > 1
     assert follower.kinds[-1][1] == 40
     run(built, tmp_path / "again", checkpoint=tmp_path / "kept")
     follower.check(tmp_path / "kept")
