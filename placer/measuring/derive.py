@@ -157,7 +157,8 @@ class Derivation:
             more = coarse[REST] - fine[REST]
             self._add_constant("task", [max(0.0, more) / len(turns)], ratio)
         else:
-            self._add_constant("step", [coarse[REST]], ratio)
+            # Of two noisy times, the smaller one: other threads also read ahead.
+            self._add_constant("step", [min(fine[REST], coarse[REST])], ratio)
         self._add_updates()
         self._add_rows_by_key()
 
