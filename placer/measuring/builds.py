@@ -15,6 +15,8 @@ from placer.compiler.graph.structural_ops import OUTPUT
 from placer.compiler.placing.pieces import group_of, is_timed
 from placer.compiler.placing.split_groups import split_groups
 from placer.compiler.schedule.units import LoweredGraph
+from placer.place import Cluster, NodeKind
+from placer.place.node_kinds import CPU
 from placer.plan.settings.evaluation_and_stopping import Evaluating
 
 
@@ -33,7 +35,11 @@ class SplitBuild:
 
 
 def split_build(
-    model: Model, rows: int, microbatches: int, groups: Mapping[str, str] | None
+    model: Model,
+    rows: int,
+    microbatches: int,
+    groups: Mapping[str, str] | None,
+    device: str = CPU,
 ) -> SplitBuild:
     """Compile a model for one process, with a function for each group.
 
@@ -43,6 +49,7 @@ def split_build(
         microbatches: the number of microbatches.
         groups: the group of each forward op by name. None for two groups: the first half
             of the ops and the second.
+        device: the kind of device that computes.
     """
     found: list[Graph] = []
 
@@ -52,13 +59,13 @@ def split_build(
         return found[-1]
 
     compiled = compile_in_memory(
-        _for_one_process(model, rows, microbatches), change_step=split
+        _for_one_process(model, rows, microbatches, device), change_step=split
     )
     (step,) = found
     return SplitBuild(LoweredGraph(step, step.batch, "step"), compiled)
 
 
-def _for_one_process(model: Model, rows: int, microbatches: int) -> Model:
+def _for_one_process(model: Model, rows: int, microbatches: int, device: str) -> Model:
     """Return a model that only trains, in one process, with batches of `rows` rows."""
     single = to_single_process(model)
     train = structs.replace(
@@ -70,6 +77,7 @@ def _for_one_process(model: Model, rows: int, microbatches: int) -> Model:
     )
     graph = replace(
         single.graph,
+        cluster=Cluster((NodeKind("worker", 1, ((device, 1),)),)),
         batch=rows,
         microbatches=microbatches,
         evaluation_batch=None,

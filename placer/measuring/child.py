@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from time import perf_counter_ns, process_time_ns
 from typing import Any, Final
 
 import msgspec
@@ -37,6 +38,7 @@ class TimedBuild(msgspec.Struct, frozen=True):
         seconds: after this time it ends early, but not before `MIN_STEPS` steps.
         alternates: whether every other step is only timed as a whole.
         overheads: whether to time the overheads between its steps.
+        by_wall: whether to time by wall clock: a program waits while an accelerator works.
     """
 
     folder: str
@@ -44,6 +46,7 @@ class TimedBuild(msgspec.Struct, frozen=True):
     seconds: float
     alternates: bool = False
     overheads: bool = False
+    by_wall: bool = False
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -97,7 +100,8 @@ def run_job(job: Job) -> Answer:
     keep_memory(job.step_bytes)
     fix_threads()
     other = _configure(job)
-    builds = [_run(build, other) for build in job.builds]
+    by_wall = not job.emulated
+    builds = [_run(build, other, by_wall=by_wall) for build in job.builds]
     import jax
     import jaxlib
     import numpy
@@ -139,7 +143,8 @@ class _TimedPrograms(Programs):
         return hooks._replace(step=self._timer.hook(hooks.step))
 
 
-def _run(build: TimedBuild, other: Any) -> Measured:
+def _run(build: TimedBuild, other: Any, *, by_wall: bool) -> Measured:
+    """Run a build. `by_wall` says that the `other` device is timed by wall clock."""
     from placer.channel.in_process import memory_channels
     from placer.measuring.overheads import Overheads
 
@@ -155,11 +160,12 @@ def _run(build: TimedBuild, other: Any) -> Measured:
         execution.common_step.request(Action.STOP)
 
     timer = Timer(build.seconds, stop, alternates=build.alternates)
+    timer.clock = perf_counter_ns if build.by_wall else process_time_ns
     overheads: Overheads | None = None
 
     def between() -> None:
         nonlocal overheads
-        overheads = overheads or Overheads(node.tables, other)
+        overheads = overheads or Overheads(node.tables, other, by_wall=by_wall)
         overheads.run()
 
     if build.overheads:

@@ -83,6 +83,7 @@ class Derivation:
         coarse_times: its times.
         messages: the times of messages, from each end.
         machine: the machine.
+        elsewhere: the fine build on another device that is not emulated, and its times.
     """
 
     groups: Mapping[str, str]
@@ -92,6 +93,7 @@ class Derivation:
     coarse_times: Measured
     messages: Sequence[Messages]
     machine: Machine
+    elsewhere: tuple[SplitBuild, Measured] | None = None
     entries: _Entries = field(default_factory=dict)
 
     def costs(self) -> Costs:
@@ -99,10 +101,12 @@ class Derivation:
         self._add_overheads()
         self._add_messages()
         self._add_calls()
-        pieces = self._pieces()
+        pieces = self._pieces(self.fine, self.fine_times)
         self.entries.update(self._scaled(pieces, 1.0))
         factor = self._factor()
         self.entries.update(self._scaled(pieces, factor))
+        if self.elsewhere is not None:
+            self.entries.update(self._scaled(self._pieces(*self.elsewhere), 1.0))
         return self._so_far()
 
     def _so_far(self) -> Costs:
@@ -153,7 +157,8 @@ class Derivation:
             more = coarse[REST] - fine[REST]
             self._add_constant("task", [max(0.0, more) / len(turns)], ratio)
         else:
-            self._add_constant("step", [coarse[REST]], ratio)
+            # Of two noisy times, the smaller one: other threads also read ahead.
+            self._add_constant("step", [min(fine[REST], coarse[REST])], ratio)
         self._add_updates()
         self._add_rows_by_key()
 
@@ -184,12 +189,12 @@ class Derivation:
 
     # Pieces.
 
-    def _pieces(self) -> dict[str, _Timed]:
+    def _pieces(self, build: SplitBuild, measured: Measured) -> dict[str, _Timed]:
         """Return the times of each piece alone, without its call, by name."""
-        graph, costs, known = self.fine.step.graph, self._so_far(), FlopsCache()
+        graph, costs, known = build.step.graph, self._so_far(), FlopsCache()
         (node,) = graph.cluster.all_nodes()
         of_segment: dict[int, _Segment] = {}
-        for unit in self.fine.step.units_on(node):
+        for unit in build.step.units_on(node):
             if unit.computed and unit.outputs:
                 segment = unit.ops[0].attrs["segment"]
                 found = of_segment.setdefault(segment, _Segment())
@@ -197,8 +202,8 @@ class Derivation:
                 found.overhead += median_low(call_times(graph, unit, costs))
                 elements = elementwise_elements(graph, unit.ops, node)
                 found.overhead += median_low(costs.times("elementwise", elements))
-        for name, segment in self.fine.segments.items():
-            if (times := self.fine_times.times.get(f"{name}()")) is not None:
+        for name, segment in build.segments.items():
+            if (times := measured.times.get(f"{name}()")) is not None:
                 of_segment[segment].times.append(times)
         pieces: dict[str, _Timed] = {}
         for each in of_segment.values():

@@ -17,12 +17,14 @@ import msgspec
 
 import placer
 from placer.channel.ports import free_endpoints
+from placer.compiler.driver import compile_in_memory
 from placer.compiler.graph.model import Model
 from placer.compiler.placing.costs import Costs, Machine
 from placer.errors import PlacerError, SpecWarning
 from placer.measuring.builds import split_build
 from placer.measuring.child import Answer, Job, TimedBuild
 from placer.measuring.derive import Derivation, Messages
+from placer.place.node_kinds import CPU
 from placer.plan.write import write_build
 from placer.runtime.process.environment import python_environment
 from placer.runtime.process.interpreter import NODE_VARIABLES, interpreter
@@ -35,61 +37,61 @@ SECONDS: Final = 6.0
 _ENDS: Final = ("worker:0", "worker:1")
 
 
-def measure(
-    model: Model, groups: Mapping[str, str] = MappingProxyType({}), step_bytes: int = 0
-) -> Costs:
+def measure(model: Model, groups: Mapping[str, str] = MappingProxyType({})) -> Costs:
     """Time what a model needs on this machine, by CPU time. It reads rows of its data.
+
+    A device that is no processor is timed by wall clock, unless it is emulated.
 
     Args:
         model: the model as written.
         groups: the movable group of each forward op by name; an op that is missing is a
             group of its own.
-        step_bytes: the memory of a step of the model's largest node.
 
     Raises:
         PlacerError: a process that measures has failed; the message has its errors.
 
     Example:
-        costs = measure(read_model(Path("digits.yaml"), nodes=None, overrides=None, code=True))
-        Path("costs.json").write_bytes(write_costs(costs))
+        model = read_model(Path("digits.yaml"), nodes=None, overrides=None, code=True)
+        Path("costs.json").write_bytes(write_costs(measure(model)))
     """
-    microbatches = model.settings.train.microbatches
-    batch = model.graph.batch
+    parts, batch = model.settings.train.microbatches, model.graph.batch
+    device = _other_device(model)
+    emulated = model.settings.emulate
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SpecWarning)  # the command has printed them
-        fine = split_build(model, batch // microbatches, 1, groups)
-        coarse = split_build(model, batch, microbatches, None)
-    others = {kind for node in model.graph.cluster.kinds for kind, _ in node.devices}
-    device = next(iter(sorted(others - {"cpu"})), "")
-    # Beside the spec, to whose folder the paths of its data are relative.
+        written = compile_in_memory(model).plan
+        builds = [
+            split_build(model, batch // parts, 1, groups),
+            split_build(model, batch, parts, None),
+        ]
+        if device and not emulated:
+            builds.append(split_build(model, batch // parts, 1, groups, device))
     with TemporaryDirectory(prefix="placer-") as name:
-        folders = [Path(name) / "fine", Path(name) / "coarse"]
-        for folder, each in zip(folders, (fine, coarse), strict=True):
-            write_build(folder, each.compiled.files_in(folder))
-        job = Job(
-            (
-                TimedBuild(str(folders[0]), FINE_STEPS, SECONDS, overheads=True),
-                TimedBuild(str(folders[1]), COARSE_STEPS, SECONDS, alternates=True),
-            ),
-            step_bytes,
-            device,
-            model.settings.emulate,
+        folders = [str(Path(name) / str(number)) for number in range(len(builds))]
+        for folder, each in zip(folders, builds, strict=True):
+            write_build(Path(folder), each.compiled.files_in(Path(folder)))
+        first, second, *others = folders
+        timed = (
+            TimedBuild(first, FINE_STEPS, SECONDS, overheads=True),
+            TimedBuild(second, COARSE_STEPS, SECONDS, alternates=True),
+            *(TimedBuild(each, FINE_STEPS, SECONDS, by_wall=True) for each in others),
         )
-        answer = _run(job, Path(name))
+        nbytes = max(node.table_bytes + node.activation_bytes for node in written.nodes)
+        answer = _run(Job(timed, nbytes, device, emulated), Path(name))
+    versions = {"python": platform.python_version(), "placer": placer.__version__}
     machine = Machine(
-        _processor(),
-        usable_cores(),
-        answer.devices,
-        {
-            "python": platform.python_version(),
-            "placer": placer.__version__,
-            **answer.versions,
-        },
+        _processor(), usable_cores(), answer.devices, versions | answer.versions
     )
-    fine_times, coarse_times = answer.builds
+    fine, coarse, *elsewhere = zip(builds, answer.builds, strict=True)
     return Derivation(
-        groups, fine, fine_times, coarse, coarse_times, _messages(), machine
+        groups, *fine, *coarse, _messages(), machine, next(iter(elsewhere), None)
     ).costs()
+
+
+def _other_device(model: Model) -> str:
+    """Return the first kind of device of the cluster that is no processor, or nothing."""
+    kinds = {kind for node in model.graph.cluster.kinds for kind, _ in node.devices}
+    return min(kinds - {CPU}, default="")
 
 
 def _run(job: Job, folder: Path) -> Answer:

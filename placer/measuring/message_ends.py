@@ -25,6 +25,8 @@ SIZES: Final = (256, 1 << 16, 1 << 18)
 """The elements of the messages: 1 KiB, 256 KiB and 1 MiB of float32."""
 TRIPS: Final = 40
 UNTIMED: Final = 8
+JOIN_SECONDS: Final = 60.0
+"""After this time without the other process, it has failed."""
 OTHERS: Final = 2 << 20
 """The elements of other memory that is changed before each message."""
 
@@ -38,7 +40,14 @@ def time_messages(node: str, endpoints: dict[str, str], job: str) -> dict[str, A
     import jax
 
     change = jax.jit(lambda array: array + 1)
-    channel = Session(node, endpoints, job, key=RunKey(bytes(32)), encrypt=False)
+    channel = Session(
+        node,
+        endpoints,
+        job,
+        key=RunKey(bytes(32)),
+        encrypt=False,
+        join_timeout=JOIN_SECONDS,
+    )
     channel.join()
     sizes = [*enumerate(SIZES)]
     edges = {

@@ -6,12 +6,13 @@ They run between the steps of a program, so that caches are as cold as in a step
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from time import process_time_ns
+from time import perf_counter_ns, process_time_ns
 from typing import Any, Final
 
 import numpy as np
 from msgspec import structs
 
+from placer.compiler.placing.functions import CALL_ELSEWHERE
 from placer.plan.plan import MEMORY, Table
 from placer.runtime.exchange.devices import Devices
 from placer.runtime.node.microbatches import Microbatches
@@ -36,18 +37,25 @@ class Overheads:
 
     Args:
         tables: the dense tables of the program; each kind of update is timed on one block.
-        device: another device than the processor to copy to; None to time no copies.
+        device: another device than the processor, for copies and calls; None if there is
+            none.
+        by_wall: whether that device is timed by wall clock.
 
     Attributes:
         times: the nanoseconds of each case.
     """
 
-    def __init__(self, tables: tuple[Table, ...], device: Any = None) -> None:
+    def __init__(
+        self, tables: tuple[Table, ...], device: Any = None, *, by_wall: bool = False
+    ) -> None:
         self._cases: dict[Case, Callable[[], Any]] = dict(_calls())
         self._cases |= dict(_sums())
         self._cases |= dict(_updates(tables))
+        self._by_wall: set[Case] = set()
         if device is not None:
-            self._cases |= dict(_copies(device))
+            of_device = dict(_on_device(device))
+            self._cases |= of_device
+            self._by_wall = {*of_device} if by_wall else set()
         self.times: dict[Case, list[int]] = {case: [] for case in self._cases}
         for _ in range(3):  # compile, and donate the first sums
             for call in self._cases.values():
@@ -57,9 +65,10 @@ class Overheads:
         """Time each case once."""
         _wait(self._cases["call", FEW]())  # functions of a step also follow others
         for case, call in self._cases.items():
-            start = process_time_ns()
+            clock = perf_counter_ns if case in self._by_wall else process_time_ns
+            start = clock()
             _wait(call())
-            self.times[case].append(process_time_ns() - start)
+            self.times[case].append(clock() - start)
 
 
 def _wait(values: Any) -> None:
@@ -128,14 +137,18 @@ def _updates(tables: tuple[Table, ...]) -> Iterator[tuple[Case, Callable[[], Any
         yield (f"update {planned.rule}", block.numel), once
 
 
-def _copies(device: Any) -> Iterator[tuple[Case, Callable[[], Any]]]:
+def _on_device(device: Any) -> Iterator[tuple[Case, Callable[[], Any]]]:
+    """Yield a call of another device, and copies to it."""
     import jax
 
+    take = jax.jit(lambda array: array @ array)
+    there = jax.device_put(np.zeros((SIDE, SIDE), np.float32), device)
+    yield (CALL_ELSEWHERE, FEW), lambda: take(there)
     devices = Devices({MEMORY: (jax.devices("cpu")[0],), "device:0": (device,)})
     for numel in (SIDE * SIDE, LARGE):
         array = _host(numel)
 
-        def there(array: Any = array) -> Any:
+        def copy(array: Any = array) -> Any:
             return devices.copy_to_devices((array,), "device:0")
 
-        yield ("copy to a device", 4 * numel), there
+        yield ("copy to a device", 4 * numel), copy

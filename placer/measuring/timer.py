@@ -38,6 +38,7 @@ class Timer:
         seconds: after this time, `stop` is called.
         stop: ends the run.
         between: called after each step, outside of its times.
+        clock: returns the nanoseconds so far.
         alternates: whether every other step is only timed as a whole. Then no call waits
             for the results of JAX.
         times: the nanoseconds of each call by its name: the method of the node, or
@@ -50,6 +51,7 @@ class Timer:
     seconds: float
     stop: Callable[[], object]
     between: Callable[[], object] | None = None
+    clock: Callable[[], int] = process_time_ns
     alternates: bool = False
     times: Times = field(default_factory=dict)
     plain: list[int] = field(default_factory=list)
@@ -90,9 +92,9 @@ class Timer:
         """Call a function, and record the CPU time until its results are computed."""
         import jax
 
-        start = process_time_ns()
+        start = self.clock()
         result = jax.block_until_ready(function())
-        spent = process_time_ns() - start
+        spent = self.clock() - start
         if self.steps > UNTIMED:
             self.times.setdefault(name, []).append(spent)
             self._spent += spent + self._of_timing
@@ -102,7 +104,7 @@ class Timer:
         """Note the end of a step, and begin the next one."""
         # A step ends when the next begins, so that it has the work between the two.
         if self.steps > UNTIMED:
-            whole = process_time_ns() - self._begin
+            whole = self.clock() - self._begin
             if self._is_plain:
                 self.plain.append(whole)
             else:
@@ -115,7 +117,7 @@ class Timer:
             self.stop()
         self.steps += 1
         self._is_plain = self.alternates and self.steps % 2 == 1
-        self._spent, self._begin = 0, process_time_ns()
+        self._spent, self._begin = 0, self.clock()
 
     def _timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:

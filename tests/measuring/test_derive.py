@@ -35,7 +35,7 @@ def flat(us, times=1):
     return [us * US] * (STEPS * times)
 
 
-def derived(together=1.0, unwaited=1.0, devices=None):
+def derived(together=1.0, unwaited=1.0, devices=None, elsewhere=None):
     """Return the costs if each piece takes `PIECE` us alone and `together` of it in a large
     function, and if a step takes `unwaited` of the time when no call waits."""
     fine, coarse = builds()
@@ -51,6 +51,7 @@ def derived(together=1.0, unwaited=1.0, devices=None):
         ("call: arguments in host memory", MANY, flat(CALL)),
         ("call: results", MANY, flat(CALL + 64)),  # 2 us each
         ("elementwise", 1_000, flat(CALL)),
+        ("call on another device", FEW, flat(70)),
         ("sum of microbatches: arrays", FEW, flat(10)),
         ("sum of microbatches: arrays", MANY, flat(42)),
         ("sum of microbatches: bytes", 1_000, flat(10)),
@@ -67,7 +68,7 @@ def derived(together=1.0, unwaited=1.0, devices=None):
     coarse_times = Measured({**functions, **rest}, plain, STEPS, [])
     machine = Machine("a processor", 2, devices or {}, {})
     return Derivation(
-        {}, fine, fine_times, coarse, coarse_times, [MESSAGES], machine
+        {}, fine, fine_times, coarse, coarse_times, [MESSAGES], machine, elsewhere
     ).costs()
 
 
@@ -132,3 +133,14 @@ def test_an_emulated_device_has_the_times_of_the_processor():
     costs = derived(devices={"gpu": EMULATED})
     names = {name for name in costs.entries if name.startswith("cpu ")}
     assert all(costs.has(f"gpu {name[4:]}") for name in names)
+
+
+def test_a_device_has_the_times_of_its_own_build():
+    model = read_model(SPEC, nodes=None, overrides=None, code=True)
+    build = split_build(model, 16, 1, {}, "gpu")
+    times = {f"{name}()": flat(70 + 20 + 100) for name in build.segments}
+    costs = derived(elsewhere=(build, Measured(times, [], STEPS, [])))
+    names = {name for name in costs.entries if name.startswith("gpu ")}
+    assert len(names) == 10
+    # 20 us and less than 100 us for the arguments and results of each.
+    assert all(20 <= costs.entries[name][0].us[2] <= 120 for name in names)

@@ -30,3 +30,8 @@ def test_a_group_of_one_op_is_the_default():
     assert "forward_h1" in functions
     assert "backward_h1" in functions
     assert len(functions) == 12
+
+
+def test_a_group_with_others_between_its_ops_has_a_function_for_each_op():
+    functions = functions_of({"h1": "ends", "logits": "ends"})
+    assert functions == functions_of({})

@@ -292,6 +292,7 @@ DECLARED: Final = Costs(
     # the same constants were fitted to traces of the same specs: twice as large.
     {
         "call": _constant(35),
+        "call on another device": _constant(35),
         "call: arguments in host memory": _constant(0, 2_000),
         "call: arguments on a device": _constant(0, 1_000),
         "call: results": _constant(0, 5_000),

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from placer.compiler.graph.flops import FlopsCache
 from placer.compiler.graph.graph import Graph
 from placer.compiler.placing.costs import Costs, Times, add
 from placer.compiler.placing.pieces import Piece, elementwise_elements, pieces_of
 from placer.compiler.schedule.units import Unit
+from placer.place.node_kinds import CPU
 from placer.place.types import ResidualType
+
+CALL_ELSEWHERE: Final = "call on another device"
+"""The entry of a call of a device that is no processor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +84,9 @@ class Functions:
 def call_times(graph: Graph, unit: Unit, costs: Costs) -> Times:
     """Return the times of the call of a unit, by its arrays."""
     on_host, on_device = _count_inputs(graph, unit.inputs)
+    is_elsewhere = not graph.devices(unit.ops[0]).startswith(f"{CPU}:")
     return add(
-        costs.times("call", 1),
+        costs.times(CALL_ELSEWHERE if is_elsewhere else "call", 1),
         costs.times("call: arguments in host memory", on_host),
         costs.times("call: arguments on a device", on_device),
         costs.times("call: results", count_arrays(graph, unit.outputs)),
