@@ -77,6 +77,8 @@ class TableSave:
         dim: the number of values of a row, to save only keys and values; None for all arrays.
         since: only rows that were seen in this step or later are saved; None for all.
         ended: called when the save is closed.
+        lock: the lock of all saves of an index. A change waits for the reader of one save, who may be
+            reading another one.
         patience: seconds that a change of the table waits for the reader.
 
     Attributes:
@@ -96,13 +98,14 @@ class TableSave:
         dim: int | None,
         since: int | None,
         ended: Callable[[], None],
+        lock: threading.RLock,
         patience: float = PATIENCE,
     ) -> None:
         self._storage, self._held, self._ended = storage, held, ended
         self._has_words, self._patience = has_words, patience
         self._dim, self._since = dim, since
         has_counters = bool(storage.filters.size) and dim is None
-        self._changed = threading.Condition()
+        self._changed = threading.Condition(lock)
         self._problem = ""
         self._reads = 0
         self.waited = 0.0

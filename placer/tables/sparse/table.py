@@ -6,6 +6,7 @@ rows; a pull never does.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractContextManager,
@@ -196,6 +197,7 @@ class SparseTable:
         self._rule = RowRule(settings, dtype)
         self._owner: SparseTable = index_of or self
         self._group: list[SparseTable] = [self]
+        self._lock = threading.RLock()
         self._dropped = np.zeros(settings.partitions, np.int64)
         if index_of is None:
             self._storage = Storage(
@@ -626,6 +628,7 @@ class SparseTable:
             dim=self.settings.dim if values_only else None,
             since=since,
             ended=self._end_save,
+            lock=self._owner._lock,
             patience=patience,
         )
         return self._save

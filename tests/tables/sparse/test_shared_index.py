@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -227,3 +229,30 @@ def test_tables_with_the_same_rules_share_an_index(change, shares):
     assert not shares_index(by_chance, by_chance)
     by_norm = replace(first, forget=Forgetting(norm_below=0.5))
     assert not shares_index(by_norm, by_norm)
+
+
+def test_one_thread_reads_the_saves_of_both_tables_while_they_change():
+    """A change waits for room in one save, and the reader still reads the other one."""
+    shared, push = made(Settings(name="wide", dim=1, **COMMON), shares=True)
+    push(range(20_000), 1, 0)
+    expected = [partitions_of(table) for table in shared]
+    saves = [table.begin_save(memory=1 << 19, patience=20.0) for table in shared]
+    begun, problems = threading.Event(), []
+
+    def read():
+        begun.wait(30)
+        try:
+            for save, whole in zip(saves, expected, strict=True):
+                with save:
+                    for partition, saved in save.partitions():
+                        check_same(saved, whole[partition])
+        except BaseException as problem:
+            problems.append(problem)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for step in range(2, 12):
+        begun.set()
+        push(range(2000 * (step - 2), 2000 * (step - 1)), step, 0)
+    reader.join()
+    assert not problems, problems
