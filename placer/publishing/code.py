@@ -52,8 +52,14 @@ def prepare_code(
             f" ({others[-1].folder} of step {others[-1].step})",
             hint="publish to another folder; a folder takes one model, with one vocabulary",
         )
+    taken = [name for name in files if (folder / name).exists()]
+    if taken and not (folder / CODE).exists():
+        raise CheckpointError(
+            f"'{folder}' has a file {taken[0]} that is not of a publication",
+            hint="publish to a new or an empty folder",
+        )
     try:
-        for name, content in {**files, CODE: code}.items():
+        for name, content in {CODE: code, **files}.items():
             path = folder / name
             if path.is_file() and path.read_bytes() == content:
                 continue

@@ -315,3 +315,10 @@ def test_a_manifest_of_a_newer_version_is_refused(tmp_path):
         list_publications(tmp_path)
     path = tmp_path / "delta-000002" / "manifest.json"
     assert json.loads(path.read_text())["number"] == 2
+
+
+def test_files_of_a_person_are_not_replaced(tmp_path):
+    (tmp_path / "model.py").write_text("mine\n")
+    with pytest.raises(CheckpointError, match=r"has a file model\.py that is not of"):
+        prepare_code(tmp_path, {"model.py": b"x"}, [])
+    assert (tmp_path / "model.py").read_text() == "mine\n"
