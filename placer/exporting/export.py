@@ -21,7 +21,7 @@ from placer.errors import CheckpointWarning, PlacerError
 from placer.place.types import TensorType
 from placer.plan.folder import check_outside, read_file
 from placer.plan.modules import modules_in
-from placer.plan.plan import MODEL, Plan, SparseTable, read_plan, read_sources
+from placer.plan.plan import MODEL, Plan, SparseTable, data_root, read_plan
 from placer.plan.settings.data.feature_columns import source_columns
 from placer.plan.settings.training.slicing import Block
 from placer.system.callsite import warn_at_caller
@@ -239,8 +239,7 @@ def _write(
         file = f"{name}.py"
         return read_file(build, file, plan.files[file]).decode()
 
-    spec_folder = (build / read_sources(build).spec).parent
-    code = serving_code(plan, graph, build, read_module, spec_folder)
+    code = serving_code(plan, graph, build, read_module, data_root(build))
     for path, content in code.files.items():
         file = work / path
         file.parent.mkdir(parents=True, exist_ok=True)

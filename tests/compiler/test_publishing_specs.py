@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from placer.compiler.driver import compile_in_memory
 from placer.errors import PlacerError, SpecError
+from placer.plan.plan import DATA, Plan, to_json
 from placer.plan.serving import FOLDER
+from placer.plan.settings.evaluation_and_stopping import Publishing
 
 SPEC = """\
 name: clicks
@@ -62,6 +65,9 @@ def test_the_option_publishes_without_a_key(tmp_path):
         ("{every: sometimes}", 15, "'sometimes' is not an interval"),
         ("{base: 0}", 15, "'base' must be a whole number from 1"),
         ("{to: serving}", 15, "unknown key 'to'"),
+        ("{every: pass}", 15, "'every: pass' needs a stream"),
+        ("{folder: ''}", 15, "'folder' is empty"),
+        ("serving", 15, "train.publish must be a mapping"),
     ],
 )
 def test_a_bad_value_has_its_position_and_a_hint(tmp_path, publish, line, text):
@@ -78,6 +84,17 @@ def test_publications_need_outputs(tmp_path):
     with pytest.raises(SpecError, match="'publish' needs 'predict'") as failure:
         compile_in_memory(file)
     assert "clicks.yaml:15:3" in str(failure.value)
+    assert compile_in_memory(file, outputs=["logit"]).plan.serving is not None
+
+
+def test_a_plan_without_publications_does_not_mention_them(tmp_path):
+    plan = compiled(tmp_path, publish="").plan
+    assert plan.settings.train.publish is None
+    assert "publish" not in to_json(plan)
+    published = compiled(tmp_path, publish="{folder: serving, every: 30s}").plan
+    read = msgspec.json.decode(to_json(published), type=Plan)
+    expected = Publishing(folder="serving", every="30s")
+    assert read.settings.train.publish == expected
 
 
 def test_an_op_that_cannot_be_exported_is_named_with_its_line(tmp_path):
@@ -87,3 +104,44 @@ def test_an_op_that_cannot_be_exported_is_named_with_its_line(tmp_path):
         compiled(tmp_path, keys="turned")
     assert "clicks.yaml:8:" in str(failed.value)
     assert "^^^" in str(failed.value)
+
+
+def test_a_function_that_cannot_be_exported_is_named_with_the_line_of_its_op(tmp_path):
+    head = "def turn(params, state, x, rng, training):\n"
+    (tmp_path / "first.py").write_text(f"{head}    return x, state\n")
+    (tmp_path / "second.py").write_text(
+        f"import placer\n\n{head}    with placer.place_guard(None):\n"
+        "        return 2 * x, state\n"
+    )
+    call = (
+        "op: call, out: [{}: 'float64[batch, 1]'], batch: rows, in: {}, fn: '{}:turn'"
+    )
+    calls = (("p", "z", "first"), ("q", "p", "second"))
+    ops = "".join(f"  - {{name: {o}s, {call.format(o, i, f)}}}\n" for o, i, f in calls)
+    text = (
+        SPEC.replace("KEYS", "ids").replace("PUBLISH", "{}").replace("in: z", "in: q")
+    )
+    text = text.replace("  - {name: logit", f"{ops}  - {{name: logit")
+    (tmp_path / "clicks.yaml").write_text(text)
+    with pytest.raises(SpecError, match=r"published: second\.py cannot be") as failed:
+        compile_in_memory(tmp_path / "clicks.yaml")
+    assert "clicks.yaml:11:" in str(failed.value)
+    assert "only guards" in str(failed.value)
+
+
+def test_unknown_columns_have_the_position_of_the_source(tmp_path, monkeypatch):
+    source = 'source: "csv:rows.csv", columns: {ids: "i*", y: y}'
+    text = SPEC.replace("KEYS", "ids").replace("PUBLISH", "{}")
+    file = tmp_path / "clicks.yaml"
+    file.write_text(text.replace('source: "npz:rows.npz"', source))
+    with pytest.raises(
+        SpecError, match=r"columns for prepare\.py are unknown"
+    ) as failed:
+        compile_in_memory(file)
+    assert "clicks.yaml:5:" in str(failed.value)
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "rows.csv").write_text("i0,i1,i2,y\n1,2,3,0\n")
+    monkeypatch.setenv(DATA, str(data))
+    prepare = compile_in_memory(file).files[f"{FOLDER}prepare.py"].decode()
+    assert '["i0", "i1", "i2"]' in prepare

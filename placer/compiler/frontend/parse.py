@@ -176,12 +176,6 @@ def load_tree(
     training_ops = _training_ops(values, training)
     output_ops = read_predict(good.get("predict"), context)
     publish_span = _key_span(good.get("train"), "publish")
-    if publish_span is not None and root.get_non_null("predict") is None:
-        problems.add(
-            "'publish' needs 'predict', which names the outputs that are served",
-            publish_span,
-            "name its outputs: predict: {outputs: [probability]}",
-        )
     cluster = context.cluster
     if cluster is not None:
         cluster = with_threads(cluster, training.threads, training.groups, problems)

@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 
 from placer.place.types import MAX_DIM
 from placer.plan.settings.data.source import Data
+from placer.plan.settings.evaluation_and_stopping import Publishing
 from placer.plan.settings.fields import Count, Name, doc
 from placer.plan.settings.run import ModelKeys, TrainKeys
 from placer.plan.settings.training.schedules import Rate
@@ -231,6 +232,10 @@ class Train(TrainKeys, frozen=True, kw_only=True):
     bucket_cap_mb: Annotated[
         Positive | None,
         doc("size of a bucket in MiB; gradients go to the servers in buckets"),
+    ] = None
+    publish: Annotated[
+        Publishing | None,
+        doc("publish parameters and changed rows for serving; needs `predict`"),
     ] = None
 
 

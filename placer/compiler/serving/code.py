@@ -13,6 +13,7 @@ import jax
 
 from placer.compiler.graph.graph import Graph
 from placer.compiler.serving import params
+from placer.compiler.serving.errors import OpNotExportableError
 from placer.compiler.serving.input_columns import input_columns
 from placer.compiler.serving.lookups import keys_only
 from placer.compiler.serving.model_file import ModelFile, has_wide_numbers, write_model
@@ -55,7 +56,7 @@ def serving_code(
     graph: Graph,
     folder: Path,
     read_module: Callable[[str], str],
-    spec_folder: Path,
+    data: Path,
     *,
     built: bool = True,
 ) -> ServingCode:
@@ -66,7 +67,7 @@ def serving_code(
         graph: the graph of the prediction in one process.
         folder: the folder of the user's modules: a build (`built`), or that of the spec.
         read_module: returns the text of a module of the user.
-        spec_folder: the folder that paths of the spec are relative to.
+        data: the folder that paths of data files are relative to.
 
     Raises:
         PlacerError: if the model cannot be used without placer.
@@ -78,11 +79,11 @@ def serving_code(
     exported = exported_names(plan.modules)
     with _user_modules(folder, wide, built=built) as load:
         model = write_model(graph, title % "the model in JAX", order, load, exported)
-    copied = copy_modules(model.functions, exported, read_module)
+    copied = _copied_modules(graph, model, exported, read_module)
     texts = {f"{name}.py": text for name, text in copied.items()}
     texts["model.py"] = model.text
     texts["params.py"] = Path(params.__file__).read_text(encoding="utf-8")
-    feeds, features = input_columns(plan, model.inputs, spec_folder)
+    feeds, features = input_columns(plan, model.inputs, data)
     tables = tables_of(plan, graph)
     texts["prepare.py"] = write_prepare(
         title % "from columns of rows to the arguments of the model",
@@ -122,6 +123,29 @@ def tables_of(plan: Plan, graph: Graph) -> dict[str, SparseTable]:
     """Return the sparse tables of a graph, by name."""
     needed = {op.name for op in graph.sparse_tables}
     return {each.name: each for each in plan.sparse_tables if each.name in needed}
+
+
+def _copied_modules(
+    graph: Graph,
+    model: ModelFile,
+    exported: Mapping[str, str],
+    read: Callable[[str], str],
+) -> dict[str, str]:
+    """Return the texts of the user's modules, by name. An error names the first op whose
+    function cannot be exported."""
+    try:
+        return copy_modules(model.functions, exported, read)
+    except PlacerError:
+        for op in graph.of_kind("call"):
+            module = op.attrs["fn"].partition(":")[0]
+            used = [f for f in model.functions if f.partition(":")[0] == module]
+            try:
+                copy_modules(used, exported, read)
+            except PlacerError as error:
+                raise OpNotExportableError(
+                    op.name, error.message, hint=error.hint
+                ) from error
+        raise
 
 
 @contextmanager

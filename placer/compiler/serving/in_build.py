@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from placer.compiler.graph.structural_ops import OUTPUT
 from placer.compiler.graph.text import parse_graph
 from placer.compiler.serving.errors import OpNotExportableError
 from placer.errors import PlacerError, SpecError
-from placer.plan.plan import MODEL, Plan, sha256
+from placer.plan.plan import DATA, MODEL, Plan, sha256
 from placer.plan.serving import FOLDER, Serving
 from placer.plan.settings.evaluation_and_stopping import Publishing
 
@@ -51,7 +52,7 @@ def publishing_model(model: Model) -> Model:
     train = model.settings.train
     publish = train.publish or Publishing()
     settings = structs.replace(
-        model.settings, train=structs.replace(train, publish=publish)
+        model.settings, train=structs.replace(train, publishing=publish)
     )
     return replace(model, settings=settings)
 
@@ -73,21 +74,26 @@ def add_serving(plan: Plan, model: Model, files: dict[str, bytes]) -> Plan:
     Raises PlacerError if the model cannot be used without placer.
     """
     from placer.compiler.serving.code import serving_code, tables_of
+    from placer.compiler.serving.input_columns import UnknownColumnsError
 
     graph = parse_graph(files[MODEL].decode(), MODEL)
 
     def read_module(name: str) -> str:
         return files[f"{name}.py"].decode()
 
+    data = Path(os.environ.get(DATA) or model.folder)
     try:
-        code = serving_code(
-            plan, graph, model.folder, read_module, model.folder, built=False
-        )
+        code = serving_code(plan, graph, model.folder, read_module, data, built=False)
     except PlacerError as error:
         span = model.publish_span
         if isinstance(error, OpNotExportableError):
             spans = {op.name: op.source for op in model.graph.ops}
             span = spans.get(error.op, span)
+        elif isinstance(error, UnknownColumnsError):
+            keys = ("train.columns", "train.source")
+            span = next(
+                (model.data_spans[k] for k in keys if k in model.data_spans), span
+            )
         message = f"the model cannot be published: {error.message}"
         raise SpecError(message, span=span, hint=error.hint) from error
     served = Path(publishing.__file__).with_name("served.py").read_bytes()

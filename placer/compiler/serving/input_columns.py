@@ -13,6 +13,10 @@ from placer.plan.settings.data.features import COLUMN, Feature, Features
 from placer.plan.settings.data.sources import assign_columns
 
 
+class UnknownColumnsError(PlacerError):
+    """The columns that a glob selects are unknown, because the file cannot be read."""
+
+
 def input_columns(
     plan: Plan, inputs: Iterable[str], folder: Path
 ) -> tuple[dict[str, list[str]], dict[str, Feature]]:
@@ -25,11 +29,11 @@ def input_columns(
     Args:
         plan: the plan of a build with a prediction.
         inputs: the names of the inputs.
-        folder: the folder that paths of the spec are relative to.
+        folder: the folder that paths of data files are relative to.
 
     Raises:
-        PlacerError: if a glob cannot be resolved, because the file cannot be read or
-            lacks columns.
+        UnknownColumnsError: if a glob cannot be resolved, because the file cannot be read
+            or lacks columns.
     """
     data = plan.prediction
     assert data is not None
@@ -63,7 +67,7 @@ def input_columns(
             for name, feed in listed.items()
         }
     except DataError as error:
-        raise PlacerError(
+        raise UnknownColumnsError(
             f"the columns for prepare.py are unknown: {error.message}",
             hint="a glob selects columns of this file: put the file there, or list the"
             " columns in the spec",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType, field
 
 from placer.plan.settings.evaluation_and_stopping import (
     Checkpointing,
@@ -51,10 +51,6 @@ class TrainKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     checkpoint: Annotated[
         Checkpointing | None, doc("save checkpoints, so that a run can be resumed")
     ] = None
-    publish: Annotated[
-        Publishing | None,
-        doc("publish parameters and changed rows for serving; needs `predict`"),
-    ] = None
     early_stopping: EarlyStopping | None = None
 
 
@@ -65,6 +61,13 @@ class TrainSettings(TrainKeys, frozen=True, kw_only=True):
     """
 
     metrics: list[str]
+    # It is not written where it is not set: plans of other specs stay as they are.
+    publishing: Publishing | UnsetType = field(default=UNSET, name="publish")
+
+    @property
+    def publish(self) -> Publishing | None:
+        """Where and how often the run publishes; None if it does not."""
+        return None if self.publishing is UNSET else self.publishing
 
 
 class RunSettings(ModelKeys, frozen=True, kw_only=True):

@@ -283,10 +283,10 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         **dict.fromkeys(("to", "every", "keep"), "files that are written"),
         "best": train("checkpoint: {best: {metric: loss, mode: min}}", _EVALUATED),
     },
-    "Publishing": dict.fromkeys(
-        ("folder", "every", "base", "keep"),
-        train("publish: {folder: serving}", "'publish' needs 'predict'"),
-    ),
+    "Publishing": {
+        **dict.fromkeys(("folder", "base", "keep"), "files that are written"),
+        "every": train("publish: {every: pass}", "'every: pass' needs a stream"),
+    },
     "EarlyStopping": dict.fromkeys(
         ("metric", "mode", "patience", "min_delta"),
         train("early_stopping: {metric: loss, mode: min}", _EVALUATED),
@@ -454,7 +454,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         ),
         "eval": train("eval: {every: epoch}", _EVALUATED),
         "checkpoint": "files that are written",
-        "publish": train("publish: {folder: serving}", "'publish' needs 'predict'"),
+        "publish": "files that are written; without outputs, compiling is refused",
         "early_stopping": train(
             "early_stopping: {metric: loss, mode: min}", _EVALUATED
         ),

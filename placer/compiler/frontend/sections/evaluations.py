@@ -32,10 +32,8 @@ def check_evaluations(
         problems: Collects the errors.
     """
     eval_, checkpoint = section.get("eval"), section.get("checkpoint")
-    _check_interval(eval_, settings.get("eval"), Evaluating, problems)
-    _check_interval(checkpoint, settings.get("checkpoint"), Checkpointing, problems)
-    publish = section.get("publish")
-    _check_interval(publish, settings.get("publish"), Publishing, problems)
+    check_interval(eval_, settings.get("eval"), Evaluating, problems)
+    check_interval(checkpoint, settings.get("checkpoint"), Checkpointing, problems)
     if section.get_non_null("eval") is not None and not has_eval:
         message = "'eval' in train needs evaluation rows"
         span = section.keys["eval"].span
@@ -62,12 +60,13 @@ def check_evaluations(
             problems.add(f"'{metric.text}' is not in train.metrics", metric.span, hint)
 
 
-def _check_interval(
+def check_interval(
     node: SpecNode | None,
     good: Mapping[str, Any] | None,
     struct: type[Evaluating | Checkpointing | Publishing],
     problems: Problems,
 ) -> None:
+    """Report an invalid interval: the key `every` of a mapping with these valid keys."""
     every = node.get("every") if isinstance(node, MappingNode) else None
     if every is None or good is None or "every" not in good:
         return

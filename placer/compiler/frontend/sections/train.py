@@ -16,6 +16,7 @@ from placer.compiler.frontend.sections.data import RowSources
 from placer.compiler.frontend.sections.evaluations import check_evaluations
 from placer.compiler.frontend.sections.optimizers import read_clip, read_groups
 from placer.compiler.frontend.sections.parameters import Group
+from placer.compiler.frontend.sections.publishing import read_publishing
 from placer.compiler.frontend.sections.stream import check_training
 from placer.compiler.frontend.yaml.decode import decode, decode_parts
 from placer.compiler.frontend.yaml.problems import Problems
@@ -34,7 +35,7 @@ from placer.plan.settings.run import TrainKeys
 class Training:
     """The content of the section, without keys that have errors.
 
-    `settings` are the fields of `TrainKeys` and of its nested structs.
+    `settings` are the fields of `TrainSettings` and of its nested structs.
     """
 
     settings: Mapping[str, Any]
@@ -68,6 +69,9 @@ def read_train(
     names = None if metrics is None else [node.text for node in metrics]
     settings = {**decode_parts(good, TrainKeys, "train", problems), "metrics": names}
     check_evaluations(section, settings, names, rows.has_eval, problems)
+    is_stream = rows.train is not None and rows.train.stream is not None
+    if (published := good.get("publish")) is not None:
+        settings["publish"] = read_publishing(published, is_stream, problems)
     backward = None
     if good.get("backward") is not None:
         backward = context.places.merge(None, section.get("backward"))
@@ -89,7 +93,7 @@ def read_train(
         groups = read_groups(entries, of_groups, batch, context)
     if BUCKETS in of_groups and entries and len(groups) == len(as_list(entries)):
         check_buckets(section, groups, parts or 1, context.cluster, problems)
-    if rows.train is not None and rows.train.stream is not None:
+    if is_stream:
         check_training(section, groups, problems)
     return Training(settings, loss, metrics or (), groups, clip, backward, threads)
 

@@ -12,6 +12,7 @@ from placer.errors import PlacerError
 from placer.launcher.engines.engine import JobRequest
 from placer.launcher.engines.kubernetes.volumes import Volume
 from placer.plan.plan import SOURCES, decode_sources
+from placer.plan.settings.run import TrainSettings
 from placer.runtime.control.options import OPTIONS
 
 _FOLDERS: Final = tuple(
@@ -57,14 +58,20 @@ def _written(
             named[flag] = path
     for flag, path in named.items():
         yield flag, PurePosixPath(normpath(path)), ""
-    planned = request.plan.settings.train.checkpoint
-    if planned is not None and planned.to is not None and "--checkpoint" not in named:
+    for key, flag, given in _planned(request.plan.settings.train):
+        if given is None or flag in named:
+            continue
         sources = decode_sources(request.files[SOURCES], Path(build, SOURCES))
-        folder = normpath(f"{build}/{sources.spec}/../{planned.to}")
-        if planned.to.startswith("/"):
-            folder = normpath(planned.to)
-        yield (
-            "train.checkpoint.to",
-            PurePosixPath(folder),
-            "choose another folder with --checkpoint DIR, or ",
-        )
+        folder = normpath(f"{build}/{sources.spec}/../{given}")
+        if given.startswith("/"):
+            folder = normpath(given)
+        yield key, PurePosixPath(folder), f"choose another folder with {flag} DIR, or "
+
+
+def _planned(train: TrainSettings) -> Iterator[tuple[str, str, str | None]]:
+    """Yield the keys of a spec that name folders, the options that replace them, and the
+    folders."""
+    if train.checkpoint is not None:
+        yield "train.checkpoint.to", "--checkpoint", train.checkpoint.to
+    if train.publish is not None:
+        yield "train.publish.folder", "--publish", train.publish.folder

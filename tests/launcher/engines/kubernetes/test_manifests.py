@@ -29,7 +29,7 @@ from placer.launcher.engines.engine import JobRequest, Needs
 from placer.launcher.engines.kubernetes.groups import group_nodes, host_names, job_name
 from placer.launcher.engines.kubernetes.names import is_image
 from placer.plan.plan import SOURCES, Plan, read_plan
-from placer.plan.settings.evaluation_and_stopping import Checkpointing
+from placer.plan.settings.evaluation_and_stopping import Checkpointing, Publishing
 from placer.system.resources import find_file
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "kubernetes"
@@ -364,22 +364,33 @@ def test_files_on_volumes_and_what_is_read_are_not_refused(
     assert kubernetes.write(request, options(volumes=volumes))
 
 
-def test_checkpoints_of_the_spec_would_be_lost_beside_the_build(
-    plans: Mapping[str, Plan],
+@pytest.mark.parametrize(
+    ("setting", "key", "flag"),
+    [
+        (
+            {"checkpoint": Checkpointing(to="saved")},
+            "train.checkpoint.to",
+            "--checkpoint",
+        ),
+        (
+            {"publishing": Publishing(folder="saved")},
+            "train.publish.folder",
+            "--publish",
+        ),
+    ],
+)
+def test_folders_of_the_spec_would_be_lost_beside_the_build(
+    setting: dict[str, Any], key: str, flag: str, plans: Mapping[str, Plan]
 ) -> None:
     replace, plan = msgspec.structs.replace, plans["digits"]
-    train = replace(plan.settings.train, checkpoint=Checkpointing(to="saved"))
+    train = replace(plan.settings.train, **setting)
     plan = replace(plan, settings=replace(plan.settings, train=train))
     files = {**FILES, SOURCES: b'{"spec": "../digits.yaml", "ops": {}}'}
     with pytest.raises(PlacerError) as caught:
         kubernetes.write(request_of(plan, files), options(volumes="runs:/out"))
-    assert (
-        "train.checkpoint.to is '/placer/run/saved', which is not on a volume"
-        in str(caught.value)
-    )
-    assert "hint: choose another folder with --checkpoint DIR, or mount" in str(
-        caught.value
-    )
+    says = str(caught.value)
+    assert f"{key} is '/placer/run/saved', which is not on a volume" in says
+    assert f"hint: choose another folder with {flag} DIR, or mount" in says
     on_volume = options(volumes="runs:/out", build="/out/builds/digits")
     assert kubernetes.write(request_of(plan, files), on_volume)
 
