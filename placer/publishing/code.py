@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -42,7 +43,8 @@ def prepare_code(
         publications: the publications of the folder.
 
     Raises:
-        CheckpointError: if the folder has the code of another model, or cannot be written.
+        CheckpointError: if the folder has the code of another model, or a file of the user's
+            with the name of one, or cannot be written.
     """
     code = code_of(files)
     digest = hashlib.sha256(code).hexdigest()
@@ -52,17 +54,18 @@ def prepare_code(
             f" ({others[-1].folder} of step {others[-1].step})",
             hint="publish to another folder; a folder takes one model, with one vocabulary",
         )
-    taken = [name for name in files if (folder / name).exists()]
-    if taken and not (folder / CODE).exists():
-        raise CheckpointError(
-            f"'{folder}' has a file {taken[0]} that is not of a publication",
-            hint="publish to a new or an empty folder",
-        )
     try:
-        for name, content in {CODE: code, **files}.items():
+        is_new = not (folder / CODE).exists()
+        for name, content in {**files, CODE: code}.items():
             path = folder / name
             if path.is_file() and path.read_bytes() == content:
                 continue
+            if is_new and os.path.lexists(path):
+                raise CheckpointError(
+                    f"'{path}' would be replaced: '{folder}' is not a folder of"
+                    " publications",
+                    hint="publish to a new folder",
+                )
             path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_file(path, 0o644) as file:
                 file.write(content)

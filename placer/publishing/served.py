@@ -11,13 +11,16 @@ may call `current` and look up rows while one thread refreshes.
 from __future__ import annotations
 
 import json
+import os
 import re
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -36,6 +39,10 @@ _MERGED = 20
 """Changes are merged into a table if they are more than its rows divided by this number."""
 _TRIES = 5
 _FORMAT = 1
+_MAX_BYTES = 1 << 26
+"""The largest size of a manifest or a list of code, in bytes."""
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_PARAMETERS = "params.safetensors"
 
 
 class PublicationError(Exception):
@@ -107,7 +114,10 @@ def make_buckets(hashed: Array, more: int = 0) -> tuple[Array, np.uint64]:
     """Return `starts` and `shift` of a table for sorted hashes.
 
     The buckets are as many as the rows, up to a factor of 2, times 2 to the power of `more`.
+    Raises ValueError if two are equal: a hash belongs to one key.
     """
+    if (hashed[1:] == hashed[:-1]).any():
+        raise ValueError("a key occurs twice")
     bits = max(1, (hashed.size - 1).bit_length()) + more
     shift = np.uint64(64 - bits)
     kind = np.int32 if hashed.size < 1 << 31 else np.int64
@@ -122,10 +132,16 @@ def make_buckets(hashed: Array, more: int = 0) -> tuple[Array, np.uint64]:
     return starts, shift
 
 
-def load_table(paths: str | Sequence[str]) -> Table:
-    """Return the table in Parquet files with the columns `key` and `row`."""
-    names = [paths] if isinstance(paths, str) else paths
-    files = [pq.ParquetFile(name, page_checksum_verification=True) for name in names]
+def load_table(path: str) -> Table:
+    """Return the table in a Parquet file with the columns `key` and `row`."""
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        kind = file.schema_arrow.field("row").type
+        dtype = kind.value_type.to_pandas_dtype()
+        return read_table([file], kind.list_size, dtype)
+
+
+def read_table(files: Sequence[pq.ParquetFile], dim: int, dtype: Any) -> Table:
+    """Return the table in open Parquet files with the columns `key` and `row`."""
     count = sum(file.metadata.num_rows for file in files)
     keys = np.empty(count, np.uint64)
     start = 0
@@ -140,14 +156,13 @@ def load_table(paths: str | Sequence[str]) -> Table:
     at = np.empty(count, np.int64)
     for piece in pieces(count):
         at[order[piece]] = np.arange(piece.start, piece.stop)
-    kind = files[0].schema_arrow.field("row").type
-    rows = np.empty((count, kind.list_size), kind.value_type.to_pandas_dtype())
+    rows = np.empty((count, dim), dtype)
     start = 0
     for file in files:
         for batch in file.iter_batches(_PIECE, columns=["row"]):
             stop = start + batch.num_rows
             values = batch.column(0).flatten().to_numpy()
-            rows[at[start:stop]] = values.reshape(-1, kind.list_size)
+            rows[at[start:stop]] = values.reshape(-1, dim)
             start = stop
             time.sleep(_PAUSE)
     return Table(taken(keys, order), starts, shift, rows)
@@ -392,6 +407,10 @@ class Served:
                         raise PublicationError(
                             f"'{error.filename}' does not exist"
                         ) from error
+                except OSError as error:
+                    raise PublicationError(
+                        f"'{error.filename}' cannot be read: {error.strerror}"
+                    ) from error
             raise AssertionError
 
     def _refresh(self) -> State:
@@ -473,21 +492,19 @@ class Served:
         pair: tuple[dict[str, Array], dict[str, Table]] | None,
     ) -> tuple[dict[str, Array], dict[str, Table]]:
         """Return the pair after a publication."""
-        for name, stored in manifest["files"].items():
-            _check_file(folder / name, stored)
-        params = _read_parameters(folder / "params.safetensors")
-        is_base = manifest["base"] == manifest["number"]
-        tables = {}
-        for name, table in manifest["tables"].items():
-            paths = [str(folder / file) for file in table["files"]]
-            if is_base:
-                tables[name] = load_table(paths)
-                continue
-            assert pair is not None
-            keys, rows = _read_rows(paths, pair[1][name])
-            gone = [_read_keys(folder / file) for file in table["removed_files"]]
-            removed = np.concatenate([np.empty(0, np.uint64), *gone])
-            tables[name] = change_table(pair[1][name], removed, keys, rows)
+        with ExitStack() as exits:
+            files = {
+                name: exits.enter_context(_open_checked(folder / name, stored))
+                for name, stored in manifest["files"].items()
+            }
+            try:
+                params = _read_parameters(files[_PARAMETERS])
+                tables = {}
+                for name, table in manifest["tables"].items():
+                    before = None if pair is None else pair[1][name]
+                    tables[name] = _read_changes(table, files, before)
+            except _MALFORMED as error:
+                raise PublicationError(f"'{folder}' is damaged: {error!r}") from error
         return params, tables
 
 
@@ -522,51 +539,110 @@ def _list(folder: Path) -> dict[int, Path]:
     return found
 
 
+_MALFORMED = (
+    *(ValueError, KeyError, TypeError, AttributeError),
+    *(NotImplementedError, RecursionError),
+)
+"""What readers raise for contents of another form than that of a run."""
+
+
+def _open(path: Path) -> BinaryIO:
+    """Open a file; never follow a link, or wait for a pipe."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise PublicationError(f"'{path}' is not a regular file")
+    return open(descriptor, "rb")
+
+
+def _read_small(path: Path) -> bytes:
+    with _open(path) as file:
+        if os.fstat(file.fileno()).st_size > _MAX_BYTES:
+            raise PublicationError(f"'{path}' is damaged: it is too large")
+        return file.read()
+
+
 _DIGEST = re.compile(rb'"digest": "([0-9a-f]{64})"\n}\n\Z')
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
     """Return a manifest whose digest fits."""
     path = folder / "manifest.json"
-    content = path.read_bytes()
+    content = _read_small(path)
     found = _DIGEST.search(content)
     if found is None:
         raise PublicationError(f"'{path}' is damaged: it has no digest at its end")
     plain = content[: found.start(1)] + content[found.end(1) :]
     if sha256(plain).hexdigest() != found[1].decode():
         raise PublicationError(f"'{path}' is damaged: its digest differs")
-    manifest: dict[str, Any] = json.loads(content)
-    if manifest["version"] != _FORMAT:
-        raise PublicationError(
-            f"'{path}' has version {manifest['version']} of the format, but this reader"
-            f" reads version {_FORMAT}"
-        )
-    for name in manifest["files"]:
-        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
+    try:
+        manifest: dict[str, Any] = json.loads(content)
+        if manifest["version"] != _FORMAT:
             raise PublicationError(
-                f"'{path}' names a file outside of its folder: {name}"
+                f"'{path}' has version {manifest['version']} of the format, but this"
+                f" reader reads version {_FORMAT}"
             )
+        problem = _problem_of(manifest)
+    except _MALFORMED as error:
+        problem = repr(error)
+    if problem:
+        raise PublicationError(f"'{path}' is damaged: {problem}")
     return manifest
+
+
+def _problem_of(manifest: Mapping[str, Any]) -> str:
+    """Return which field of a manifest has an impossible value, or an empty text."""
+    for name, stored in manifest["files"].items():
+        if not _NAME.fullmatch(name):
+            return f"it names a file outside of its folder: {name}"
+        if not _are_sizes(stored["nbytes"], *stored["checksums"]):
+            return f"the size of {name} is not valid"
+    if _PARAMETERS not in manifest["files"]:
+        return "it has no parameters"
+    numbers = [manifest[name] for name in ("number", "base", "step", "epoch")]
+    if not _are_sizes(*numbers) or not 0 < numbers[1] <= numbers[0]:
+        return "its number, base, step or epoch is not valid"
+    times = [manifest["written"], manifest["newest"]]
+    if not all(isinstance(each, int | float) for each in times if each is not None):
+        return "its times are not valid"
+    for name, table in manifest["tables"].items():
+        if not _are_sizes(*(table[field] for field in ("dim", "rows", "removed"))):
+            return f"a size of the table {name} is not valid"
+        if table["dtype"] not in _DTYPES.values():
+            return f"the dtype of the table {name} is not valid"
+        if not {*table["files"], *table["removed_files"]} <= manifest["files"].keys():
+            return f"a file of the table {name} is not listed"
+    return ""
+
+
+def _are_sizes(*values: object) -> bool:
+    return all(type(each) is int and each >= 0 for each in values)
 
 
 def _check_code(folder: Path) -> str:
     """Check the code of the model in a folder; return its digest."""
+    path = folder / "code.json"
     try:
-        content = (folder / "code.json").read_bytes()
+        content = _read_small(path)
         for name, digest in json.loads(content)["files"].items():
+            if not all(map(_NAME.fullmatch, name.split("/"))):
+                raise PublicationError(f"'{path}' names a file outside of the folder")
             if sha256((folder / name).read_bytes()).hexdigest() != digest:
                 raise PublicationError(f"'{folder / name}' is not the published code")
     except OSError as error:
         raise PublicationError(
             f"'{folder}' has no complete code of a model: {error.strerror}"
         ) from error
+    except _MALFORMED as error:
+        raise PublicationError(f"'{path}' is damaged: {error!r}") from error
     return sha256(content).hexdigest()
 
 
-def _check_file(path: Path, stored: Mapping[str, Any]) -> None:
-    """Compare a file with its size and checksums."""
-    size = 0
-    with path.open("rb") as file:
+def _open_checked(path: Path, stored: Mapping[str, Any]) -> BinaryIO:
+    """Open a file, and compare it with its size and checksums."""
+    file = _open(path)
+    try:
+        size = 0
         for wanted in stored["checksums"]:
             chunk = file.read(_CHUNK)
             size += len(chunk)
@@ -574,39 +650,84 @@ def _check_file(path: Path, stored: Mapping[str, Any]) -> None:
                 raise PublicationError(f"'{path}' is damaged: its checksum differs")
         if size != stored["nbytes"] or file.read(1):
             raise PublicationError(f"'{path}' is damaged: its size differs")
+        file.seek(0)
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
-def _read_keys(path: Path) -> Array:
-    """Return the keys of a Parquet file."""
-    column = pq.ParquetFile(path).read(columns=["key"]).column(0)
-    keys: Array = column.to_numpy().view(np.uint64)
-    return keys
-
-
-def _read_rows(paths: Sequence[str], table: Table) -> tuple[Array, Array]:
-    """Return the keys and rows of Parquet files, for a table."""
-    keys = np.concatenate([np.empty(0, np.uint64), *map(_read_keys, map(Path, paths))])
-    rows = np.empty((keys.size, table.rows.shape[1]), table.rows.dtype)
+def _read_changes(
+    table: Mapping[str, Any], files: Mapping[str, BinaryIO], before: Table | None
+) -> Table:
+    """Return a table after a publication; `before` is that before a delta."""
+    dim, dtype = table["dim"], np.dtype(table["dtype"])
+    opened = [_open_rows(files[name], dim, dtype) for name in table["files"]]
+    removed = [_open_rows(files[name], 0, dtype) for name in table["removed_files"]]
+    counts = [
+        sum(file.metadata.num_rows for file in each) for each in (opened, removed)
+    ]
+    if counts != [table["rows"], table["removed"]]:
+        raise ValueError(f"it has {counts[0]} rows and {counts[1]} removed keys")
+    if before is None:
+        return read_table(opened, dim, dtype)
+    if (before.rows.shape[1], before.rows.dtype) != (dim, dtype):
+        raise ValueError("the rows of its base have another type")
+    keys, rows = _read_keys(opened), np.empty((counts[0], dim), dtype)
     start = 0
-    for path in paths:
-        for batch in pq.ParquetFile(path).iter_batches(_PIECE, columns=["row"]):
+    for file in opened:
+        for batch in file.iter_batches(_PIECE, columns=["row"]):
             stop = start + batch.num_rows
             rows[start:stop].reshape(-1)[:] = batch.column(0).flatten().to_numpy()
             start = stop
-    return keys, rows
+    return change_table(before, _read_keys(removed), keys, rows)
+
+
+def _open_rows(file: BinaryIO, dim: int, dtype: np.dtype[Any]) -> pq.ParquetFile:
+    """Open a Parquet file of rows, or of keys if `dim` is 0.
+
+    Raises ValueError for other columns, or if the file claims more rows than it has bytes for:
+    no memory is taken for them.
+    """
+    parquet = pq.ParquetFile(file)
+    schema, metadata = parquet.schema_arrow, parquet.metadata
+    if schema.names != ["key", "row"][: 2 if dim else 1]:
+        raise ValueError("a file has other columns")
+    if schema.field("key").type.to_pandas_dtype() not in (np.int64, np.uint64):
+        raise ValueError("the keys of a file have another type")
+    if dim:
+        kind = schema.field("row").type
+        if (kind.list_size, kind.value_type.to_pandas_dtype()) != (dim, dtype.type):
+            raise ValueError("the rows of a file have another type")
+    nbytes = os.fstat(file.fileno()).st_size
+    if metadata.num_rows * (8 + dim * dtype.itemsize) > nbytes:
+        raise ValueError(f"a file has no bytes for {metadata.num_rows} rows")
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    for group in groups:
+        for column in range(group.num_columns):
+            if group.column(column).compression != "UNCOMPRESSED":
+                raise ValueError("a file is compressed")
+    return parquet
+
+
+def _read_keys(files: Sequence[pq.ParquetFile]) -> Array:
+    """Return the keys of Parquet files."""
+    columns = [file.read(columns=["key"]).column(0) for file in files]
+    keys = [column.to_numpy().view(np.uint64) for column in columns]
+    return np.concatenate([np.empty(0, np.uint64), *keys])
 
 
 _DTYPES = {
-    **{f"F{8 * n}": f"<f{n}" for n in (2, 4, 8)},
-    **{f"I{8 * n}": f"<i{n}" for n in (1, 2, 4, 8)},
-    **{f"U{8 * n}": f"<u{n}" for n in (1, 2, 4, 8)},
-    "BOOL": "?",
+    **{f"F{8 * n}": f"float{8 * n}" for n in (2, 4, 8)},
+    **{f"I{8 * n}": f"int{8 * n}" for n in (1, 2, 4, 8)},
+    **{f"U{8 * n}": f"uint{8 * n}" for n in (1, 2, 4, 8)},
+    "BOOL": "bool",
 }
 
 
-def _read_parameters(path: Path) -> dict[str, Array]:
+def _read_parameters(file: BinaryIO) -> dict[str, Array]:
     """Return the arrays of a safetensors file, by name."""
-    content = path.read_bytes()
+    content = file.read()
     start = 8 + int.from_bytes(content[:8], "little")
     params = {}
     for name, entry in json.loads(content[8:start]).items():
@@ -618,7 +739,11 @@ def _read_parameters(path: Path) -> dict[str, Array]:
             dtype: Any = np.dtype(ml_dtypes.bfloat16)
         else:
             dtype = np.dtype(_DTYPES[entry["dtype"]])
-        low, high = (start + each for each in entry["data_offsets"])
-        flat = np.frombuffer(content[low:high], dtype)
+        low, high = entry["data_offsets"]
+        if not (
+            _are_sizes(low, high, *entry["shape"]) and start + high <= len(content)
+        ):
+            raise ValueError(f"the position or the shape of {name} is not valid")
+        flat = np.frombuffer(content[start + low : start + high], dtype)
         params[name] = flat.reshape(entry["shape"])
     return params

@@ -227,15 +227,15 @@ def test_files_that_are_removed_while_they_are_read_lead_to_the_newest_base(
     publisher.publish(rows_of(1, 2, 3))
     served = load(tmp_path)
     publisher.publish(rows_of(2, value=5.0), {3})
-    check = reader._check_file
+    opened = reader._open_checked
 
     def removed_meanwhile(path, stored):
-        monkeypatch.setattr(reader, "_check_file", check)
+        monkeypatch.setattr(reader, "_open_checked", opened)
         publisher.publish(rows_of(6), is_base=True)
         remove_old(tmp_path, keep=1)
-        check(path, stored)
+        return opened(path, stored)
 
-    monkeypatch.setattr(reader, "_check_file", removed_meanwhile)
+    monkeypatch.setattr(reader, "_open_checked", removed_meanwhile)
     assert served.refresh().number == 3
     assert state_of(served) == (3, rows_of(6))
 
@@ -301,7 +301,7 @@ def test_the_reader_imports_only_numpy_and_pyarrow():
         )
     }
     standard = {"json", "re", "threading", "time", "collections", "hashlib", "pathlib"}
-    standard |= {"typing", "zlib", "__future__"}
+    standard |= {"typing", "zlib", "__future__", "contextlib", "os", "stat"}
     assert names - standard == {"numpy", "pyarrow", "ml_dtypes"}
 
 
@@ -319,6 +319,6 @@ def test_a_manifest_of_a_newer_version_is_refused(tmp_path):
 
 def test_files_of_a_person_are_not_replaced(tmp_path):
     (tmp_path / "model.py").write_text("mine\n")
-    with pytest.raises(CheckpointError, match=r"has a file model\.py that is not of"):
+    with pytest.raises(CheckpointError, match=r"model\.py. would be replaced"):
         prepare_code(tmp_path, {"model.py": b"x"}, [])
     assert (tmp_path / "model.py").read_text() == "mine\n"
